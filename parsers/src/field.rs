@@ -1,0 +1,264 @@
+//! Fields of the headers as types, so that a queue pair is never taken for a sequence number.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Local identifier of a port, 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lid(pub u16);
+
+impl Lid {
+    /// The permissive LID of directed-route management packets.
+    pub const PERMISSIVE: Self = Self(0xFFFF);
+
+    /// True for 0xC000 to 0xFFFE.
+    #[must_use]
+    pub const fn is_multicast(self) -> bool {
+        self.0 >= 0xC000 && self.0 != 0xFFFF
+    }
+
+    /// True for 0x0001 to 0xBFFF: a port of the fabric.
+    #[must_use]
+    pub const fn is_unicast(self) -> bool {
+        self.0 != 0 && self.0 < 0xC000
+    }
+}
+
+impl fmt::Display for Lid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Queue pair number, 24 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Qpn(u32);
+
+impl Qpn {
+    /// The subnet management interface.
+    pub const SMI: Self = Self(0);
+    /// The general services interface.
+    pub const GSI: Self = Self(1);
+    /// The destination of multicast datagrams.
+    pub const MULTICAST: Self = Self(0xFF_FFFF);
+
+    /// The low 24 bits of `value`.
+    #[must_use]
+    pub const fn new(value: u32) -> Self {
+        Self(value & 0xFF_FFFF)
+    }
+
+    /// The number, below 2^24.
+    #[must_use]
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+
+    /// True for queue pairs 0 and 1, which carry management datagrams and nothing else.
+    #[must_use]
+    pub const fn is_management(self) -> bool {
+        self.0 <= 1
+    }
+}
+
+impl fmt::Display for Qpn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// Packet sequence number: 24 bits with serial arithmetic (InfiniBand Architecture 9.7.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// The low 24 bits of `value`.
+    #[must_use]
+    pub const fn new(value: u32) -> Self {
+        Self(value & 0xFF_FFFF)
+    }
+
+    /// The number, below 2^24.
+    #[must_use]
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+
+    /// How far `self` lies after `earlier`, in packets: -2^23 to 2^23 - 1.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> i32 {
+        // Shifting the 24-bit difference to the top of the word sign-extends it on the way back.
+        (self.0.wrapping_sub(earlier.0) << 8).cast_signed() >> 8
+    }
+
+    /// The PSN `packets` later.
+    #[must_use]
+    pub const fn add(self, packets: u32) -> Self {
+        Self::new(self.0.wrapping_add(packets))
+    }
+}
+
+impl fmt::Display for Psn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// One end of the traffic: a LID on native InfiniBand, a GID or an IP address on RoCE.
+///
+/// Sixteen bytes that order numerically: IPv4 addresses are held IPv4-mapped (as RoCEv1 GIDs write them), and LIDs
+/// below the prefix `ffff:ffff:ffff:ffff::/64`, which is a multicast scope that the standards reserve.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Endpoint {
+    high: u64,
+    low: u64,
+}
+
+impl Endpoint {
+    const LID_PREFIX: u64 = u64::MAX;
+
+    /// The port with this LID.
+    #[must_use]
+    pub const fn from_lid(lid: Lid) -> Self {
+        Self { high: Self::LID_PREFIX, low: lid.0 as u64 }
+    }
+
+    /// The port with this GID, or the host with this IPv6 address.
+    #[must_use]
+    pub const fn from_gid(gid: [u8; 16]) -> Self {
+        let value = u128::from_be_bytes(gid);
+        Self { high: (value >> 64) as u64, low: value as u64 }
+    }
+
+    /// The host with this IPv4 address.
+    #[must_use]
+    pub const fn from_ipv4(address: [u8; 4]) -> Self {
+        Self { high: 0, low: 0xFFFF_0000_0000 | u32::from_be_bytes(address) as u64 }
+    }
+
+    /// The LID, where this is one.
+    #[must_use]
+    pub const fn lid(self) -> Option<Lid> {
+        if self.high == Self::LID_PREFIX { Some(Lid(self.low as u16)) } else { None }
+    }
+
+    /// The address, where this is a GID or an IP address; IPv4-mapped ones as IPv4.
+    #[must_use]
+    pub const fn ip(self) -> Option<IpAddr> {
+        if self.high == Self::LID_PREFIX {
+            return None;
+        }
+        if self.high == 0 && self.low >> 32 == 0xFFFF {
+            return Some(IpAddr::V4(Ipv4Addr::from_bits(self.low as u32)));
+        }
+        Some(IpAddr::V6(Ipv6Addr::from_bits((self.high as u128) << 64 | self.low as u128)))
+    }
+
+    /// True for multicast LIDs, multicast GIDs and IP addresses, and the IPv4 broadcast address.
+    #[must_use]
+    pub const fn is_multicast(self) -> bool {
+        match (self.lid(), self.ip()) {
+            (Some(lid), _) => lid.is_multicast(),
+            (None, Some(IpAddr::V4(ip))) => ip.is_multicast() || ip.is_broadcast(),
+            (None, Some(IpAddr::V6(ip))) => ip.is_multicast(),
+            (None, None) => false,
+        }
+    }
+
+    /// True for the permissive LID.
+    #[must_use]
+    pub const fn is_permissive(self) -> bool {
+        matches!(self.lid(), Some(Lid::PERMISSIVE))
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.lid(), self.ip()) {
+            (Some(lid), _) => write!(f, "{lid}"),
+            (None, Some(ip)) => write!(f, "{ip}"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({self})")
+    }
+}
+
+/// What was written is neither a LID (decimal or `0x` hexadecimal) nor an IP address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndpointError;
+
+impl fmt::Display for EndpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not an endpoint: expected a LID (17 or 0x11), a GID or an IP address")
+    }
+}
+
+impl core::error::Error for EndpointError {}
+
+impl core::str::FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            return Ok(match ip {
+                IpAddr::V4(ip) => Self::from_ipv4(ip.octets()),
+                IpAddr::V6(ip) => Self::from_gid(ip.octets()),
+            });
+        }
+        let lid = match text.strip_prefix("0x") {
+            Some(hex) => u16::from_str_radix(hex, 16),
+            None => text.parse(),
+        };
+        lid.map(|lid| Self::from_lid(Lid(lid))).map_err(|_| EndpointError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn psn_differences_wrap_at_24_bits() {
+        assert_eq!(Psn::new(5).since(Psn::new(3)), 2);
+        assert_eq!(Psn::new(3).since(Psn::new(5)), -2);
+        assert_eq!(Psn::new(1).since(Psn::new(0xFF_FFFF)), 2);
+        assert_eq!(Psn::new(0xFF_FFFF).since(Psn::new(1)), -2);
+        assert_eq!(Psn::new(0x80_0000).since(Psn::new(0)), -0x80_0000);
+        assert_eq!(Psn::new(0x7F_FFFF).since(Psn::new(0)), 0x7F_FFFF);
+        assert_eq!(Psn::new(0xFF_FFFE).add(3), Psn::new(1));
+    }
+
+    #[test]
+    fn endpoints_are_written_as_they_are_read() {
+        for text in ["17", "10.77.0.1", "fe80::5054:ff:fe12:3456", "::1"] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
+        }
+        assert_eq!("0x11".parse::<Endpoint>(), "17".parse());
+        assert_eq!("::ffff:10.0.0.1".parse::<Endpoint>(), "10.0.0.1".parse());
+        for text in ["", "node1", "65536", "-1", "10.77.0"] {
+            assert!(text.parse::<Endpoint>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn endpoints_order_numerically() {
+        let lid = |n| Endpoint::from_lid(Lid(n));
+        assert!(lid(9) < lid(10));
+        assert!(Endpoint::from_ipv4([10, 0, 0, 9]) < Endpoint::from_ipv4([10, 0, 0, 10]));
+    }
+
+    #[test]
+    fn multicast_and_permissive_are_told_apart() {
+        let of = |text: &str| text.parse::<Endpoint>().unwrap();
+        assert!(of("0xC000").is_multicast() && of("0xFFFE").is_multicast() && of("ff12::1").is_multicast());
+        assert!(of("224.0.0.1").is_multicast() && of("255.255.255.255").is_multicast());
+        assert!(!of("0xFFFF").is_multicast() && of("0xFFFF").is_permissive());
+        assert!(!of("0xBFFF").is_multicast() && !of("10.0.0.1").is_multicast());
+    }
+}

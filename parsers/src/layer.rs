@@ -1,0 +1,92 @@
+//! Names of the layers that an error or a cut packet can point at.
+
+use core::fmt;
+
+/// A layer of a capture file or of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Layer {
+    /// 24-byte header of a classic pcap file.
+    PcapHeader,
+    /// Record of a classic pcap file.
+    PcapRecord,
+    /// Block of a pcapng file.
+    PcapngBlock,
+    /// ERF record header with its extension headers.
+    Erf,
+    /// Linux cooked header, version 1 or 2.
+    Sll,
+    /// Ethernet header.
+    Ethernet,
+    /// 802.1Q or 802.1ad tag.
+    Vlan,
+    /// MPLS label stack.
+    Mpls,
+    /// IPv4 header.
+    Ipv4,
+    /// IPv6 header.
+    Ipv6,
+    /// UDP header.
+    Udp,
+    /// Header that a port mirror puts before the copy (ibdump `--decap`).
+    Mirror,
+    /// Local route header.
+    Lrh,
+    /// Raw header (packets that are not InfiniBand transport).
+    Rwh,
+    /// Global route header.
+    Grh,
+    /// Base transport header.
+    Bth,
+    /// Extension headers after the BTH.
+    ExtHeader,
+    /// Payload and pad bytes.
+    Payload,
+    /// Invariant CRC.
+    Icrc,
+    /// Variant CRC.
+    Vcrc,
+    /// Management datagram.
+    Mad,
+    /// Communication management message.
+    Cm,
+    /// Envelope of an MPI library.
+    Mpi,
+}
+
+impl Layer {
+    /// The name used in messages and outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PcapHeader => "pcap file header",
+            Self::PcapRecord => "pcap record",
+            Self::PcapngBlock => "pcapng block",
+            Self::Erf => "ERF header",
+            Self::Sll => "Linux cooked header",
+            Self::Ethernet => "Ethernet header",
+            Self::Vlan => "VLAN tag",
+            Self::Mpls => "MPLS label",
+            Self::Ipv4 => "IPv4 header",
+            Self::Ipv6 => "IPv6 header",
+            Self::Udp => "UDP header",
+            Self::Mirror => "mirror header",
+            Self::Lrh => "LRH",
+            Self::Rwh => "raw header",
+            Self::Grh => "GRH",
+            Self::Bth => "BTH",
+            Self::ExtHeader => "extension header",
+            Self::Payload => "payload",
+            Self::Icrc => "ICRC",
+            Self::Vcrc => "VCRC",
+            Self::Mad => "MAD",
+            Self::Cm => "CM message",
+            Self::Mpi => "MPI envelope",
+        }
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
