@@ -1,1 +1,130 @@
-//! x
+//! Envelopes of MPI libraries: who sends (rank in a communicator), with which tag, and how long the message is.
+//!
+//! An envelope stands at the start of a transport message, so only the first packet of each message is looked at. A single
+//! match proves little: callers let the matches of a connection vote ([`recognise`] never matches a payload under
+//! two forms) and believe a form only when nearly all its messages fit. "P+n" is byte n of the InfiniBand payload.
+
+pub mod ob1;
+pub mod tag;
+pub mod ucx;
+
+pub use tag::{Identity, TagLayout};
+
+/// How a library lays out the start of its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Form {
+    /// Open MPI `ob1` over the `openib` BTL.
+    Ob1,
+    /// UCX over RC or DC with the one-byte header of its verbs transports.
+    UcxVerbs,
+    /// UCX over RC or DC with the two-byte header of its mlx5 transports.
+    UcxMlx5,
+    /// UCX over UD.
+    UcxUd,
+}
+
+impl Form {
+    /// All forms, in the order of their discriminants.
+    pub const ALL: [Self; 4] = [Self::Ob1, Self::UcxVerbs, Self::UcxMlx5, Self::UcxUd];
+
+    /// The name used in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ob1 => "openib/ob1",
+            Self::UcxVerbs => "UCX rc_verbs",
+            Self::UcxMlx5 => "UCX rc_mlx5",
+            Self::UcxUd => "UCX ud",
+        }
+    }
+}
+
+/// Which transport operation carried the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// SEND on a connected queue pair.
+    Send,
+    /// RDMA WRITE; the value is the length of the whole write in bytes (RETH `DMALen`).
+    Write(u32),
+    /// Unreliable datagram; the value is its `Q_Key`.
+    Datagram(u32),
+}
+
+/// The start of a message of an MPI library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Layout that matched.
+    pub form: Form,
+    /// The envelope; `None` where the library sent one of its messages that has none (acknowledgement, fragment, wire-up ...).
+    pub envelope: Option<Envelope>,
+    /// UCX over UD numbers its datagrams itself and repeats them under new transport PSNs: destination endpoint id and sequence number.
+    pub datagram: Option<ucx::Datagram>,
+}
+
+/// Sender, tag and length of one MPI message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// Sender and tag, in the words of the library.
+    pub matching: Matching,
+    /// Where the length of the MPI message comes from.
+    pub length: Length,
+}
+
+/// Sender and tag of a message as they stand on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matching {
+    /// `ob1` writes them out.
+    Ob1(Identity),
+    /// UCX carries 64 bits that its user fills: [`TagLayout`] says how.
+    UcxTag(u64),
+}
+
+impl Matching {
+    /// Sender, communicator and tag. `layout` is used for UCX only.
+    #[must_use]
+    pub const fn identity(self, layout: TagLayout) -> Identity {
+        match self {
+            Self::Ob1(identity) => identity,
+            Self::UcxTag(tag) => layout.split(tag),
+        }
+    }
+}
+
+/// The MPI length of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// The envelope states it, in bytes.
+    Stated(u64),
+    /// It is what the transport message holds beyond this many bytes of headers and footers.
+    Beyond(u32),
+}
+
+impl Length {
+    /// The MPI length in bytes of a transport message with `message_bytes` of InfiniBand payload.
+    #[must_use]
+    pub const fn of(self, message_bytes: u64) -> u64 {
+        match self {
+            Self::Stated(bytes) => bytes,
+            Self::Beyond(header_bytes) => message_bytes.saturating_sub(header_bytes as u64),
+        }
+    }
+}
+
+/// Looks for an MPI library's message at the start of `payload`.
+///
+/// `payload` holds the captured bytes of the first packet, `whole` says that they are the whole transport message.
+#[must_use]
+pub fn recognise(carrier: Carrier, payload: &[u8], whole: bool) -> Option<Head> {
+    match carrier {
+        Carrier::Datagram(ucx::Q_KEY) => ucx::datagram(payload),
+        Carrier::Datagram(_) => None,
+        Carrier::Write(dma_bytes) => ob1::eager_rdma(payload, dma_bytes, whole),
+        Carrier::Send => ob1::send(payload).or_else(|| ucx::connected(payload)),
+    }
+}
+
+/// The `N` bytes at `offset`, if they were captured.
+fn bytes<const N: usize>(payload: &[u8], offset: usize) -> Option<[u8; N]> {
+    payload.get(offset..)?.first_chunk::<N>().copied()
+}

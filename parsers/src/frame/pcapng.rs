@@ -1,0 +1,616 @@
+//! pcapng (draft-ietf-opsawg-pcapng): blocks of a type, a length, a body and the length again, in sections.
+//!
+//! Read: section header, interface description, enhanced, simple and obsolete packet blocks, interface statistics. All
+//! other blocks are skipped by their length.
+
+use super::{ByteOrder, Framing, Interface, Item, LinkType, Record, Statistics};
+use crate::error::{ParseError, take};
+use crate::layer::Layer;
+use crate::time::Resolution;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use nom::number::Endianness;
+use nom::number::complete::{i64, u8, u16, u32, u64};
+use nom::{IResult, Parser};
+
+/// Block type of a section header; reads the same in both byte orders.
+pub(super) const SECTION_HEADER: u32 = 0x0A0D_0D0A;
+const INTERFACE_DESCRIPTION: u32 = 1;
+const OBSOLETE_PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const INTERFACE_STATISTICS: u32 = 5;
+const ENHANCED_PACKET: u32 = 6;
+
+const BYTE_ORDER_MAGIC: u32 = 0x1A2B_3C4D;
+/// Type and twice the length.
+const MIN_BLOCK_BYTES: u32 = 12;
+/// Fixed part of the bodies of enhanced and obsolete packet blocks.
+const PACKET_HEAD_BYTES: usize = 20;
+
+const IF_TSRESOL: u16 = 9;
+const IF_TSOFFSET: u16 = 14;
+const ISB_IFRECV: u16 = 4;
+const ISB_IFDROP: u16 = 5;
+const ISB_OSDROP: u16 = 7;
+
+/// The section that is being read.
+#[derive(Clone, Debug)]
+pub struct Section {
+    order: ByteOrder,
+    /// Shared with the clones: only an interface description copies it, and only while clones live.
+    interfaces: Arc<Vec<Interface>>,
+}
+
+impl Section {
+    pub(super) fn detect(head: &[u8]) -> Result<Self, ParseError> {
+        let [.., a, b, c, d] = *take::<12>(head, Layer::PcapHeader)?;
+        Ok(Self { order: byte_order([a, b, c, d])?, interfaces: Arc::default() })
+    }
+
+    pub(super) fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    pub(super) fn next<'a>(&mut self, input: &'a [u8]) -> Result<(Item<'a>, usize), ParseError> {
+        let h = take::<12>(input, Layer::PcapngBlock)?;
+        let is_section = [h[0], h[1], h[2], h[3]] == SECTION_HEADER.to_be_bytes();
+        let order = if is_section { byte_order([h[8], h[9], h[10], h[11]])? } else { self.order };
+        let block_type = order.u32([h[0], h[1], h[2], h[3]]);
+        let total = order.u32([h[4], h[5], h[6], h[7]]);
+        let length = total as usize;
+        if total < MIN_BLOCK_BYTES || !total.is_multiple_of(4) || length > Framing::MAX_RECORD_BYTES {
+            return Err(invalid("Block Total Length", total));
+        }
+        let Some((block, trailer)) = input.get(8..length).and_then(<[u8]>::split_last_chunk) else {
+            return Err(ParseError::truncated(Layer::PcapngBlock, length, input.len()));
+        };
+        let trailing = order.u32(*trailer);
+        if trailing != total {
+            return Err(invalid("trailing Block Total Length", trailing));
+        }
+        let item = match block_type {
+            ENHANCED_PACKET => Item::Record(self.enhanced_packet(block, total)?),
+            SIMPLE_PACKET => Item::Record(self.simple_packet(block, total)?),
+            OBSOLETE_PACKET => Item::Record(self.obsolete_packet(block, total)?),
+            INTERFACE_STATISTICS => Item::Statistics(self.statistics(block, total)?),
+            INTERFACE_DESCRIPTION => {
+                let interface = interface_description(block, order.nom(), total)?;
+                Arc::make_mut(&mut self.interfaces).push(interface);
+                Item::Other
+            }
+            SECTION_HEADER => {
+                section_header(block, order.nom(), total)?;
+                *self = Self { order, interfaces: Arc::default() };
+                Item::Other
+            }
+            _ => Item::Other,
+        };
+        Ok((item, length))
+    }
+
+    /// Interface (4), time (8), captured length (4), original length (4), data, options.
+    fn enhanced_packet<'a>(&self, body: &'a [u8], total: u32) -> Result<Record<'a>, ParseError> {
+        let b = fixed::<PACKET_HEAD_BYTES>(body, total)?;
+        self.packet(self.order.u32([b[0], b[1], b[2], b[3]]), b, body)
+    }
+
+    /// As the enhanced packet block, but interface (2) and drops since the last packet (2).
+    fn obsolete_packet<'a>(&self, body: &'a [u8], total: u32) -> Result<Record<'a>, ParseError> {
+        let b = fixed::<PACKET_HEAD_BYTES>(body, total)?;
+        let interface = match self.order {
+            ByteOrder::Little => u16::from_le_bytes([b[0], b[1]]),
+            ByteOrder::Big => u16::from_be_bytes([b[0], b[1]]),
+        };
+        self.packet(u32::from(interface), b, body)
+    }
+
+    /// What both blocks have in common: `head` is the start of `body`. Reads of fixed size, as this runs for every packet.
+    fn packet<'a>(
+        &self,
+        interface: u32,
+        head: &[u8; PACKET_HEAD_BYTES],
+        body: &'a [u8],
+    ) -> Result<Record<'a>, ParseError> {
+        let b = head;
+        let Interface { link_type, resolution, offset_s, .. } = *self.interface(interface)?;
+        let high = self.order.u32([b[4], b[5], b[6], b[7]]);
+        let low = self.order.u32([b[8], b[9], b[10], b[11]]);
+        let captured = self.order.u32([b[12], b[13], b[14], b[15]]);
+        let original = self.order.u32([b[16], b[17], b[18], b[19]]);
+        let data = body
+            .get(PACKET_HEAD_BYTES..)
+            .and_then(|rest| rest.get(..captured as usize))
+            .ok_or(invalid("Captured Packet Length", captured))?;
+        let ticks = u64::from(high) << 32 | u64::from(low);
+        let time_ns = Some(resolution.to_ns(ticks, offset_s));
+        Ok(Record { time_ns, link_type, interface, data, original_bytes: original.max(captured) })
+    }
+
+    /// Original length (4) and data, which is cut at the snap length of interface 0; no time, no options.
+    fn simple_packet<'a>(&self, body: &'a [u8], total: u32) -> Result<Record<'a>, ParseError> {
+        let original_bytes = self.order.u32(*fixed::<4>(body, total)?);
+        let Interface { link_type, snaplen_bytes, .. } = *self.interface(0)?;
+        let captured = if snaplen_bytes == 0 { original_bytes } else { original_bytes.min(snaplen_bytes) };
+        let data = body
+            .get(4..)
+            .and_then(|rest| rest.get(..captured as usize))
+            .ok_or(invalid("Original Packet Length", original_bytes))?;
+        Ok(Record { time_ns: None, link_type, interface: 0, data, original_bytes })
+    }
+
+    /// Interface (4), time (8), options. Broken options leave counters empty: packets are worth more than statistics, and
+    /// an error here would end the file.
+    fn statistics(&self, body: &[u8], total: u32) -> Result<Statistics, ParseError> {
+        let order = self.order.nom();
+        let (list, (interface, _time)) = leading((u32(order), u64(order)), body, total)?;
+        let mut statistics = Statistics { interface, received: None, if_dropped: None, os_dropped: None };
+        for (code, value) in options(list, order).map_while(Result::ok) {
+            let counter = match code {
+                ISB_IFRECV => &mut statistics.received,
+                ISB_IFDROP => &mut statistics.if_dropped,
+                ISB_OSDROP => &mut statistics.os_dropped,
+                _ => continue,
+            };
+            *counter = whole(u64(order), value);
+        }
+        Ok(statistics)
+    }
+
+    fn interface(&self, id: u32) -> Result<&Interface, ParseError> {
+        self.interfaces.get(id as usize).ok_or(invalid("Interface ID", id))
+    }
+}
+
+/// Byte-order magic (4), major version (2), minor version (2), section length (8), options.
+fn section_header(body: &[u8], order: Endianness, total: u32) -> Result<(), ParseError> {
+    let (_, (_magic, major, _minor, _length)) = leading((u32(order), u16(order), u16(order), u64(order)), body, total)?;
+    if major == 1 { Ok(()) } else { Err(invalid("Major Version", u32::from(major))) }
+}
+
+/// Link type (2), reserved (2), snap length (4), options. A broken option is an error: it may be the unit of the times.
+fn interface_description(body: &[u8], order: Endianness, total: u32) -> Result<Interface, ParseError> {
+    let (list, (link_type, _reserved, snaplen_bytes)) = leading((u16(order), u16(order), u32(order)), body, total)?;
+    let mut interface =
+        Interface { link_type: LinkType(link_type), snaplen_bytes, resolution: Resolution::MICROSECONDS, offset_s: 0 };
+    for option in options(list, order) {
+        let (code, value) = option?;
+        let bad_length = |field| invalid(field, value.len() as u32);
+        match code {
+            IF_TSRESOL => {
+                let byte = whole(u8, value).ok_or(bad_length("length of if_tsresol"))?;
+                interface.resolution = Resolution::from_tsresol(byte)?;
+            }
+            IF_TSOFFSET => {
+                interface.offset_s = whole(i64(order), value).ok_or(bad_length("length of if_tsoffset"))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(interface)
+}
+
+/// Code and value of the options in `list`, up to the end mark or the end of the block; at most one error, at the end.
+fn options(mut list: &[u8], order: Endianness) -> impl Iterator<Item = Result<(u16, &[u8]), ParseError>> {
+    core::iter::from_fn(move || {
+        if list.is_empty() {
+            return None;
+        }
+        match option(list, order) {
+            Ok((_, (0, _))) => None,
+            Ok((rest, found)) => {
+                list = rest;
+                Some(Ok(found))
+            }
+            Err(_) => {
+                let left = list.len() as u32;
+                list = &[];
+                Some(Err(invalid("Option Length", left)))
+            }
+        }
+    })
+}
+
+/// Code (2), length (2), value, pad to four bytes.
+fn option(input: &[u8], order: Endianness) -> IResult<&[u8], (u16, &[u8]), ()> {
+    let (rest, (code, length)) = (u16(order), u16(order)).parse(input)?;
+    let (rest, value) = nom::bytes::complete::take(length)(rest)?;
+    let pad = length.next_multiple_of(4) - length;
+    let (rest, _) = nom::bytes::complete::take(pad)(rest)?;
+    Ok((rest, (code, value)))
+}
+
+/// The value of an option when `parser` reads all of its bytes.
+fn whole<'a, O>(parser: impl Parser<&'a [u8], Output = O, Error = ()>, value: &'a [u8]) -> Option<O> {
+    nom::combinator::all_consuming(parser).parse(value).ok().map(|(_, output)| output)
+}
+
+fn byte_order(magic: [u8; 4]) -> Result<ByteOrder, ParseError> {
+    if magic == BYTE_ORDER_MAGIC.to_le_bytes() {
+        Ok(ByteOrder::Little)
+    } else if magic == BYTE_ORDER_MAGIC.to_be_bytes() {
+        Ok(ByteOrder::Big)
+    } else {
+        Err(invalid("Byte-Order Magic", u32::from_be_bytes(magic)))
+    }
+}
+
+/// The fixed part of a body, or the error that the block is too short for its type.
+fn fixed<const N: usize>(body: &[u8], total: u32) -> Result<&[u8; N], ParseError> {
+    body.first_chunk::<N>().ok_or(too_short(total))
+}
+
+/// The output of `parser`, which reads the start of a body, and the rest of it.
+fn leading<'a, O>(
+    mut parser: impl Parser<&'a [u8], Output = O, Error = ()>,
+    body: &'a [u8],
+    total: u32,
+) -> Result<(&'a [u8], O), ParseError> {
+    parser.parse(body).map_err(|_| too_short(total))
+}
+
+const fn too_short(total: u32) -> ParseError {
+    invalid("Block Total Length", total)
+}
+
+const fn invalid(field: &'static str, value: u32) -> ParseError {
+    ParseError::invalid(Layer::PcapngBlock, field, value as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    /// Writes blocks in one byte order.
+    #[derive(Clone, Copy, Debug)]
+    struct Writer {
+        big: bool,
+    }
+
+    const WRITERS: [Writer; 2] = [Writer { big: false }, Writer { big: true }];
+
+    impl Writer {
+        /// A number of `bytes` bytes in this order.
+        fn number(self, value: u64, bytes: usize) -> Vec<u8> {
+            if self.big { value.to_be_bytes()[8 - bytes..].to_vec() } else { value.to_le_bytes()[..bytes].to_vec() }
+        }
+
+        /// Numbers of the widths given.
+        fn numbers<const N: usize>(self, numbers: [(u64, usize); N]) -> Vec<u8> {
+            numbers.into_iter().flat_map(|(value, bytes)| self.number(value, bytes)).collect()
+        }
+
+        fn block(self, block_type: u64, body: &[u8]) -> Vec<u8> {
+            let mut body = body.to_vec();
+            body.resize(body.len().next_multiple_of(4), 0);
+            let total = self.number(body.len() as u64 + 12, 4);
+            [self.number(block_type, 4), total.clone(), body, total].concat()
+        }
+
+        fn option(self, code: u64, value: &[u8]) -> Vec<u8> {
+            let mut bytes = self.numbers([(code, 2), (value.len() as u64, 2)]);
+            bytes.extend(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0xEE);
+            bytes
+        }
+
+        fn section(self) -> Vec<u8> {
+            self.block(0x0A0D_0D0A, &self.numbers([(0x1A2B_3C4D, 4), (1, 2), (0, 2), (u64::MAX, 8)]))
+        }
+
+        fn interface(self, link_type: u64, snaplen: u64, options: &[u8]) -> Vec<u8> {
+            self.block(1, &[&self.numbers([(link_type, 2), (0, 2), (snaplen, 4)]), options].concat())
+        }
+
+        fn enhanced(self, interface: u64, ticks: u64, original: u64, data: &[u8]) -> Vec<u8> {
+            let head = [(interface, 4), (ticks >> 32, 4), (ticks, 4), (data.len() as u64, 4), (original, 4)];
+            self.block(6, &[&self.numbers(head), data].concat())
+        }
+    }
+
+    /// All items of `file`, which must be whole.
+    fn items(file: &[u8]) -> Result<Vec<Item<'_>>, ParseError> {
+        let (mut framing, mut at) = Framing::detect(file)?;
+        let mut items = Vec::new();
+        while at < file.len() {
+            let (item, length) = framing.next(&file[at..])?;
+            items.push(item);
+            at += length;
+        }
+        Ok(items)
+    }
+
+    fn error(file: &[u8]) -> ErrorKind {
+        items(file).unwrap_err().kind
+    }
+
+    fn times_ns(file: &[u8]) -> Vec<i64> {
+        let items = items(file).unwrap();
+        items.iter().filter_map(|item| if let Item::Record(record) = item { record.time_ns } else { None }).collect()
+    }
+
+    #[test]
+    fn enhanced_packets_of_two_interfaces() {
+        for w in WRITERS {
+            let file = [
+                w.section(),
+                w.interface(247, 0, &[]),
+                w.interface(1, 64, &w.option(9, &[9])),
+                w.enhanced(0, 1_700_000_000_000_007, 100, b"abcde"),
+                w.enhanced(1, 1_700_000_000_000_000_007, 3, b"xyz"),
+            ]
+            .concat();
+            let native = Record {
+                time_ns: Some(1_700_000_000_000_007_000),
+                link_type: LinkType::INFINIBAND,
+                interface: 0,
+                data: b"abcde",
+                original_bytes: 100,
+            };
+            let ethernet = Record {
+                time_ns: Some(1_700_000_000_000_000_007),
+                link_type: LinkType::ETHERNET,
+                interface: 1,
+                data: b"xyz",
+                original_bytes: 3,
+            };
+            let expected = [Item::Other, Item::Other, Item::Other, Item::Record(native), Item::Record(ethernet)];
+            assert_eq!(items(&file).unwrap(), expected, "{w:?}");
+        }
+    }
+
+    /// The second section has the other byte order, and its interface 0 is another one.
+    #[test]
+    fn sections_start_anew() {
+        for (w, v) in [(WRITERS[0], WRITERS[1]), (WRITERS[1], WRITERS[0])] {
+            let first = [w.section(), w.interface(247, 0, &[]), w.enhanced(0, 1, 1, b"a")].concat();
+            let second = [v.section(), v.interface(1, 0, &v.option(9, &[0])), v.enhanced(0, 2, 1, b"b")].concat();
+            let file = [first.clone(), second].concat();
+            assert_eq!(times_ns(&file), [1_000, 2_000_000_000]);
+            let Some(Item::Record(last)) = items(&file).unwrap().pop() else { panic!("no record") };
+            assert_eq!((last.link_type, last.data), (LinkType::ETHERNET, &b"b"[..]));
+            let orphan = [first, v.section(), v.enhanced(0, 2, 1, b"b")].concat();
+            assert_eq!(error(&orphan), ErrorKind::Invalid { field: "Interface ID", value: 0 });
+        }
+    }
+
+    #[test]
+    fn a_clone_keeps_its_place() {
+        let w = WRITERS[0];
+        let (mut framing, _) = Framing::detect(&w.section()).unwrap();
+        framing.next(&w.section()).unwrap();
+        framing.next(&w.interface(247, 0, &[])).unwrap();
+        let early = framing.clone();
+        framing.next(&w.interface(1, 0, &[])).unwrap();
+        let types = |framing: &Framing| framing.interfaces().iter().map(|i| i.link_type.0).collect::<Vec<_>>();
+        assert_eq!((types(&early), types(&framing)), (std::vec![247], std::vec![247, 1]));
+        framing.next(&w.section()).unwrap();
+        assert_eq!((types(&early), types(&framing)), (std::vec![247], std::vec![]));
+    }
+
+    /// 1.5 s in every unit; 3 s where the unit is a second.
+    #[test]
+    fn every_if_tsresol() {
+        for w in WRITERS {
+            let time = |byte: u8, ticks: u64| {
+                let interface = w.interface(1, 0, &w.option(9, &[byte]));
+                times_ns(&[w.section(), interface, w.enhanced(0, ticks, 1, b"a")].concat())
+            };
+            for n in 1..=19_u8 {
+                assert_eq!(time(n, 15 * 10_u64.pow(u32::from(n) - 1)), [1_500_000_000], "10^-{n}");
+            }
+            for n in 1..=63_u8 {
+                assert_eq!(time(0x80 | n, 3 << (n - 1)), [1_500_000_000], "2^-{n}");
+            }
+            assert_eq!(time(0, 3), [3_000_000_000]);
+            assert_eq!(time(0x80, 3), [3_000_000_000]);
+        }
+    }
+
+    #[test]
+    fn if_tsoffset_is_signed() {
+        for w in WRITERS {
+            let interface = |offset_s: i64| w.interface(1, 0, &w.option(14, &w.number(offset_s.cast_unsigned(), 8)));
+            let packet = w.enhanced(0, 10_000_001, 1, b"a");
+            assert_eq!(times_ns(&[w.section(), interface(-3), packet.clone()].concat()), [7_000_001_000]);
+            assert_eq!(times_ns(&[w.section(), interface(-11), packet.clone()].concat()), [-999_999_000]);
+            assert_eq!(
+                times_ns(&[w.section(), interface(1_700_000_000), packet].concat()),
+                [1_700_000_010_000_001_000]
+            );
+        }
+    }
+
+    /// The options that matter stand between others, and nothing after the end mark is read.
+    #[test]
+    fn options_among_others() {
+        for w in WRITERS {
+            let list = [
+                w.option(2, b"eth0x"),
+                w.option(9, &[3]),
+                w.option(11, b""),
+                w.option(14, &w.number(5, 8)),
+                w.option(0, b""),
+                w.option(9, &[9]),
+                std::vec![0xFF; 8],
+            ];
+            let file = [w.section(), w.interface(1, 0, &list.concat()), w.enhanced(0, 250, 1, b"a")].concat();
+            assert_eq!(times_ns(&file), [5_250_000_000]);
+        }
+    }
+
+    #[test]
+    fn broken_options_of_an_interface() {
+        for w in WRITERS {
+            let file = |list: &[u8]| [w.section(), w.interface(1, 0, list)].concat();
+            let invalid = |field, value| ErrorKind::Invalid { field, value };
+            assert_eq!(error(&file(&w.option(9, &[20]))), invalid("if_tsresol", 20));
+            assert_eq!(error(&file(&w.option(9, &[]))), invalid("length of if_tsresol", 0));
+            assert_eq!(error(&file(&w.option(9, &[6, 6]))), invalid("length of if_tsresol", 2));
+            assert_eq!(error(&file(&w.option(14, &[0; 4]))), invalid("length of if_tsoffset", 4));
+            // Claims 9 bytes where 4 are left of the block: 8 bytes with its own head.
+            let long = w.numbers([(2, 2), (9, 2), (0, 4)]);
+            assert_eq!(error(&file(&long)), invalid("Option Length", 8));
+        }
+    }
+
+    #[test]
+    fn simple_packets() {
+        for w in WRITERS {
+            let simple = |original: u64, data: &[u8]| w.block(3, &[&w.number(original, 4), data].concat());
+            let read = |snaplen: u64, original: u64, data: &'static [u8]| {
+                let file = [w.section(), w.interface(247, snaplen, &[]), simple(original, data)].concat();
+                match items(&file)?.pop() {
+                    Some(Item::Record(record)) => {
+                        assert_eq!((record.time_ns, record.link_type), (None, LinkType::INFINIBAND));
+                        Ok((record.data.to_vec(), record.original_bytes))
+                    }
+                    _ => panic!("no record"),
+                }
+            };
+            assert_eq!(read(0, 5, b"abcde"), Ok((b"abcde".to_vec(), 5)));
+            assert_eq!(read(96, 5, b"abcde"), Ok((b"abcde".to_vec(), 5)));
+            assert_eq!(read(3, 5, b"abc"), Ok((b"abc".to_vec(), 5)));
+            let error: ParseError = read(0, 9, b"abcde").unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Invalid { field: "Original Packet Length", value: 9 });
+            let orphan = [w.section(), simple(1, b"a")].concat();
+            assert_eq!(self::error(&orphan), ErrorKind::Invalid { field: "Interface ID", value: 0 });
+        }
+    }
+
+    #[test]
+    fn obsolete_packets() {
+        for w in WRITERS {
+            let head = w.numbers([(1, 2), (0xFFFF, 2), (1, 4), (5, 4), (2, 4), (60, 4)]);
+            let packet = w.block(2, &[&head[..], b"hi"].concat());
+            let file = [w.section(), w.interface(1, 0, &[]), w.interface(113, 0, &[]), packet].concat();
+            let expected = Record {
+                time_ns: Some((4_294_967_296 + 5) * 1_000),
+                link_type: LinkType::SLL,
+                interface: 1,
+                data: b"hi",
+                original_bytes: 60,
+            };
+            assert_eq!(items(&file).unwrap().pop(), Some(Item::Record(expected)));
+        }
+    }
+
+    #[test]
+    fn statistics() {
+        for w in WRITERS {
+            let counters = |list: &[u8]| {
+                let block = w.block(5, &[&w.numbers([(7, 4), (0, 8)]), list].concat());
+                let Some(Item::Statistics(statistics)) = items(&[w.section(), block].concat()).unwrap().pop() else {
+                    panic!("no statistics")
+                };
+                assert_eq!(statistics.interface, 7);
+                (statistics.received, statistics.if_dropped, statistics.os_dropped)
+            };
+            let counter = |code, value| w.option(code, &w.number(value, 8));
+            let full = [counter(2, 99), counter(4, 1 << 40), counter(5, 3), counter(6, 98), counter(7, 2)].concat();
+            assert_eq!(counters(&full), (Some(1 << 40), Some(3), Some(2)));
+            assert_eq!(counters(&[]), (None, None, None));
+            assert_eq!(counters(&[counter(5, 0), w.option(0, b"")].concat()), (None, Some(0), None));
+            // A counter of four bytes says nothing; the one after a broken option is out of reach.
+            assert_eq!(counters(&[w.option(4, &[1; 4]), counter(7, 2)].concat()), (None, None, Some(2)));
+            let broken = [counter(4, 6), w.numbers([(5, 2), (200, 2)]), counter(7, 2)].concat();
+            assert_eq!(counters(&broken), (Some(6), None, None));
+        }
+    }
+
+    #[test]
+    fn unknown_blocks_are_skipped() {
+        for w in WRITERS {
+            let mut file = w.section();
+            for block_type in [0, 4, 10, 0x0BAD, 0x4000_0BAD, 0x8000_0001] {
+                file.extend(w.block(block_type, &[0xA5; 20]));
+            }
+            file.extend(w.block(4, &[]));
+            assert_eq!(items(&file).unwrap(), [Item::Other; 8]);
+        }
+    }
+
+    #[test]
+    fn broken_lengths() {
+        for w in WRITERS {
+            let invalid = |field, value| ErrorKind::Invalid { field, value };
+            for total in [0, 4, 8, 11, 13, 14, 15, (16 << 20) + 4, 0xFFFF_FFFC] {
+                let block = [w.numbers([(4, 4), (total, 4)]), std::vec![0; 40]].concat();
+                assert_eq!(error(&[w.section(), block].concat()), invalid("Block Total Length", total));
+            }
+            let mut block = w.block(4, &[0; 8]);
+            let end = block.len() - 4;
+            block[end..].copy_from_slice(&w.number(24, 4));
+            assert_eq!(error(&[w.section(), block].concat()), invalid("trailing Block Total Length", 24));
+            // Whole blocks that are too short for what their type must hold.
+            for (block_type, body) in [(6, 16), (2, 16), (3, 0), (5, 8), (1, 4), (0x0A0D_0D0A, 12)] {
+                let body = [w.number(0x1A2B_3C4D, 4), std::vec![0; 12]].concat()[..body].to_vec();
+                let total = body.len() as u64 + 12;
+                let file = [w.section(), w.block(block_type, &body)].concat();
+                assert_eq!(error(&file), invalid("Block Total Length", total), "type {block_type}");
+            }
+        }
+    }
+
+    #[test]
+    fn broken_packets() {
+        for w in WRITERS {
+            let file = |block: Vec<u8>| [w.section(), w.interface(1, 0, &[]), block].concat();
+            let invalid = |field, value| ErrorKind::Invalid { field, value };
+            assert_eq!(error(&file(w.enhanced(1, 0, 1, b"a"))), invalid("Interface ID", 1));
+            let head = w.numbers([(0, 4), (0, 8), (9, 4), (9, 4), (0, 8)]);
+            assert_eq!(error(&file(w.block(6, &head))), invalid("Captured Packet Length", 9));
+            let head = w.numbers([(0, 4), (0, 8), (0xFFFF_FFFF, 4), (9, 4), (0, 8)]);
+            assert_eq!(error(&file(w.block(6, &head))), invalid("Captured Packet Length", 0xFFFF_FFFF));
+        }
+    }
+
+    #[test]
+    fn original_length_below_the_captured_one() {
+        let w = WRITERS[0];
+        let file = [w.section(), w.interface(1, 0, &[]), w.enhanced(0, 0, 2, b"abc")].concat();
+        let Some(Item::Record(record)) = items(&file).unwrap().pop() else { panic!("no record") };
+        assert_eq!((record.original_bytes, record.data), (3, &b"abc"[..]));
+    }
+
+    #[test]
+    fn broken_sections() {
+        for w in WRITERS {
+            let mut file = w.section();
+            file[8] = 0;
+            let magic = if w.big { 0x002B_3C4D } else { 0x003C_2B1A };
+            assert_eq!(error(&file), ErrorKind::Invalid { field: "Byte-Order Magic", value: magic });
+            let version_2 = w.block(0x0A0D_0D0A, &w.numbers([(0x1A2B_3C4D, 4), (2, 2), (0, 2), (0, 8)]));
+            assert_eq!(error(&version_2), ErrorKind::Invalid { field: "Major Version", value: 2 });
+        }
+    }
+
+    /// The need is 12 bytes until the length is known and then that length; the state is untouched.
+    #[test]
+    fn cut_at_every_byte() {
+        for w in WRITERS {
+            let statistics = w.block(5, &[w.numbers([(0, 4), (0, 8)]), w.option(5, &w.number(1, 8))].concat());
+            let blocks = [
+                w.section(),
+                w.interface(1, 0, &w.option(9, &[9])),
+                w.enhanced(0, 1, 6, b"abcdef"),
+                w.block(3, &[w.number(2, 4), b"ab".to_vec()].concat()),
+                w.block(2, &[w.numbers([(0, 4), (0, 8), (1, 4), (1, 4)]), b"a".to_vec()].concat()),
+                statistics,
+                w.block(0x0BAD, b"unknown"),
+                w.section(),
+            ];
+            let (mut framing, 0) = Framing::detect(&blocks[0][..12]).unwrap() else { panic!("no file header") };
+            for block in &blocks {
+                for cut in 0..block.len() {
+                    let before = framing.interfaces().len();
+                    let needed = if cut < 12 { 12 } else { block.len() };
+                    let expected = ParseError::truncated(Layer::PcapngBlock, needed, cut);
+                    assert_eq!(framing.next(&block[..cut]), Err(expected));
+                    assert_eq!(framing.interfaces().len(), before);
+                }
+                assert_eq!(framing.next(block).unwrap().1, block.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The two check sums of a packet: ICRC (CRC-32, fields that routers change read as ones) and VCRC (CRC-16, native links).
+
+use crate::ib::{Bth, Grh, ICRC_BYTES, Lrh, VCRC_BYTES};
+use crate::link::{Framed, Location};
+use ::crc::{Algorithm, Crc, Table};
+use crc32fast::Hasher;
+
+/// What comparing a check sum with the packet gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum CrcVerdict {
+    /// It matches.
+    Ok,
+    /// It does not match.
+    Bad,
+    /// The captured bytes do not reach it.
+    Truncated,
+    /// The packet has none.
+    None,
+}
+
+impl CrcVerdict {
+    /// The name used in outputs: `ok`, `bad`, `truncated` or `none`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Bad => "bad",
+            Self::Truncated => "truncated",
+            Self::None => "none",
+        }
+    }
+}
+
+/// CRC-32 of eight bytes 0xFF: they stand for the LRH that `RoCE` packets do not have.
+const CRC_OF_ABSENT_LRH: u32 = !0xDEBB_20E3;
+
+const UDP_BYTES: usize = 8;
+
+/// The ICRC that the packet must have, such that `to_le_bytes()` is what stands on the wire. `None` where `data` ends
+/// before the ICRC begins, and for raw packets.
+///
+/// Annexes A16 and A17 of the InfiniBand Architecture give the rules for `RoCE`, section 7.8.1 those for native packets.
+#[must_use]
+pub fn icrc(framed: Framed, data: &[u8], loc: &Location) -> Option<u32> {
+    let end = loc.end().checked_sub(ICRC_BYTES)?;
+    let covered = data.get(loc.network..end)?;
+    let network_bytes = loc.start.checked_sub(loc.network)?;
+    match framed {
+        Framed::Native => native(covered),
+        Framed::RoceV1 => {
+            let (mut head, rest) = split::<{ Grh::LEN + Bth::LEN }>(covered)?;
+            mask_grh(&mut head, 0);
+            head[Grh::LEN + 4] = 0xFF;
+            Some(finish(CRC_OF_ABSENT_LRH, &head, rest))
+        }
+        Framed::RoceV2Ipv4 if network_bytes == 20 + UDP_BYTES => {
+            let (mut head, rest) = split::<{ 20 + UDP_BYTES + Bth::LEN }>(covered)?;
+            mask_ipv4(&mut head);
+            mask_udp_and_bth(&mut head, 20);
+            Some(finish(CRC_OF_ABSENT_LRH, &head, rest))
+        }
+        Framed::RoceV2Ipv6 if network_bytes == 40 + UDP_BYTES => {
+            let (mut head, rest) = split::<{ 40 + UDP_BYTES + Bth::LEN }>(covered)?;
+            mask_grh(&mut head, 0);
+            mask_udp_and_bth(&mut head, 40);
+            Some(finish(CRC_OF_ABSENT_LRH, &head, rest))
+        }
+        Framed::RoceV2Ipv4 => {
+            let (mut ip, rest) = split::<20>(covered)?;
+            mask_ipv4(&mut ip);
+            with_options(&ip, rest, network_bytes)
+        }
+        Framed::RoceV2Ipv6 => {
+            let (mut ip, rest) = split::<40>(covered)?;
+            mask_grh(&mut ip, 0);
+            with_options(&ip, rest, network_bytes)
+        }
+    }
+}
+
+/// Compares the packet's ICRC with its bytes.
+#[must_use]
+pub fn verify_icrc(data: &[u8], loc: &Location) -> CrcVerdict {
+    if loc.framed == Framed::Native
+        && data.get(loc.start.saturating_add(1)).is_some_and(|byte| byte & 0x03 < Lrh::LNH_LOCAL)
+    {
+        return CrcVerdict::None;
+    }
+    let end = loc.end();
+    let sent = end.checked_sub(ICRC_BYTES).and_then(|at| data.get(at..end));
+    match (sent, icrc(loc.framed, data, loc)) {
+        (Some(sent), Some(computed)) if sent == computed.to_le_bytes() => CrcVerdict::Ok,
+        (Some(_), Some(_)) => CrcVerdict::Bad,
+        _ => CrcVerdict::Truncated,
+    }
+}
+
+const VCRC_ALGORITHM: Algorithm<u16> = Algorithm {
+    width: 16,
+    poly: 0x100B,
+    init: 0xFFFF,
+    refin: true,
+    refout: true,
+    xorout: 0xFFFF,
+    check: 0,
+    residue: 0,
+};
+
+static VCRC: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&VCRC_ALGORITHM);
+
+/// The VCRC of `bytes` (LRH through ICRC), such that `to_le_bytes()` is what stands on the wire. Nothing is masked.
+#[must_use]
+pub fn vcrc(bytes: &[u8]) -> u16 {
+    VCRC.checksum(bytes)
+}
+
+/// Compares the packet's VCRC with its bytes. [`CrcVerdict::None`] on RoCE, and where the recorder left it out. A mismatch is no damage:
+/// some adapters do not keep the VCRC of what they mirror.
+#[must_use]
+pub fn verify_vcrc(data: &[u8], loc: &Location) -> CrcVerdict {
+    if loc.framed != Framed::Native || data.len() == loc.end() {
+        return CrcVerdict::None;
+    }
+    let end = loc.end();
+    match (data.get(loc.start..end), data.get(end..end.saturating_add(VCRC_BYTES))) {
+        (Some(covered), Some(sent)) if sent == vcrc(covered).to_le_bytes() => CrcVerdict::Ok,
+        (Some(_), Some(_)) => CrcVerdict::Bad,
+        _ => CrcVerdict::Truncated,
+    }
+}
+
+/// LRH, GRH where there is one, BTH and the rest.
+fn native(covered: &[u8]) -> Option<u32> {
+    match covered.get(1)? & 0x03 {
+        Lrh::LNH_LOCAL => {
+            let (mut head, rest) = split::<{ Lrh::LEN + Bth::LEN }>(covered)?;
+            head[0] |= 0xF0;
+            head[Lrh::LEN + 4] = 0xFF;
+            Some(finish(0, &head, rest))
+        }
+        Lrh::LNH_GLOBAL => {
+            let (mut head, rest) = split::<{ Lrh::LEN + Grh::LEN + Bth::LEN }>(covered)?;
+            head[..Lrh::LEN].fill(0xFF);
+            mask_grh(&mut head, Lrh::LEN);
+            head[Lrh::LEN + Grh::LEN + 4] = 0xFF;
+            Some(finish(0, &head, rest))
+        }
+        _ => None,
+    }
+}
+
+/// A copy of the first `N` bytes, which hold all that is masked, and the rest in place.
+#[inline]
+fn split<const N: usize>(covered: &[u8]) -> Option<([u8; N], &[u8])> {
+    covered.split_first_chunk::<N>().map(|(head, rest)| (*head, rest))
+}
+
+/// Masks traffic class, flow label and hop limit of a GRH or an IPv6 header.
+fn mask_grh<const N: usize>(head: &mut [u8; N], at: usize) {
+    if let Some(header) = head.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<8>()) {
+        header[0] |= 0x0F;
+        header[1..4].fill(0xFF);
+        header[7] = 0xFF;
+    }
+}
+
+/// Masks type of service, time to live and header check sum.
+fn mask_ipv4<const N: usize>(head: &mut [u8; N]) {
+    if let Some(header) = head.first_chunk_mut::<20>() {
+        header[1] = 0xFF;
+        header[8] = 0xFF;
+        header[10..12].fill(0xFF);
+    }
+}
+
+/// Masks the check sum of a UDP header at `at` and byte 4 (the congestion bits) of the BTH behind it.
+fn mask_udp_and_bth<const N: usize>(head: &mut [u8; N], at: usize) {
+    if let Some(header) = head.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<{ UDP_BYTES + Bth::LEN }>()) {
+        header[6..8].fill(0xFF);
+        header[UDP_BYTES + 4] = 0xFF;
+    }
+}
+
+/// IP options or extension headers stand between the masked IP header and UDP; none of them is masked.
+fn with_options(ip: &[u8], rest: &[u8], network_bytes: usize) -> Option<u32> {
+    let option_bytes = network_bytes.checked_sub(ip.len() + UDP_BYTES)?;
+    let (options, rest) = rest.split_at_checked(option_bytes)?;
+    let (mut head, rest) = split::<{ UDP_BYTES + Bth::LEN }>(rest)?;
+    mask_udp_and_bth(&mut head, 0);
+    let mut hasher = Hasher::new_with_initial(CRC_OF_ABSENT_LRH);
+    hasher.update(ip);
+    hasher.update(options);
+    hasher.update(&head);
+    hasher.update(rest);
+    Some(hasher.finalize())
+}
+
+#[inline]
+fn finish(initial: u32, head: &[u8], rest: &[u8]) -> u32 {
+    let mut hasher = Hasher::new_with_initial(initial);
+    hasher.update(head);
+    hasher.update(rest);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::LinkType;
+    use crate::ib::samples::{
+        CM_REQ, CNP, ERF_ATOMIC_ACK, ERF_READ_REQUEST, ETHERNET, NATIVE, NATIVE_ACK, NATIVE_GLOBAL, ROCE_V1,
+        ROCE_V2_IPV4_OPTIONS, ROCE_V2_IPV6, ROCE_V2_IPV6_EXTENSIONS, UC_SEND,
+    };
+    use crate::link::{Located, locate};
+
+    fn located(link_type: LinkType, data: &[u8]) -> Location {
+        match locate(link_type, data, data.len() as u32) {
+            Ok(Located::Infiniband(location)) => location,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn published_and_recorded_packets_verify() {
+        let ethernet = LinkType::ETHERNET;
+        assert_eq!(verify_icrc(&CNP, &located(ethernet, &CNP)), CrcVerdict::Ok);
+        assert_eq!(icrc(Framed::RoceV2Ipv4, &CNP, &located(ethernet, &CNP)), Some(0x2A00_FD82));
+        // scapy shows 0x78f353f3, the wire bytes as a big-endian number.
+        assert_eq!(icrc(Framed::RoceV2Ipv4, &UC_SEND, &located(ethernet, &UC_SEND)), Some(0xF353_F378));
+        for data in ETHERNET {
+            let location = located(ethernet, data);
+            assert_eq!(verify_icrc(data, &location), CrcVerdict::Ok, "{location:?}");
+            assert_eq!(verify_vcrc(data, &location), CrcVerdict::None);
+        }
+        for (link_type, data) in NATIVE
+            .map(|data| (LinkType::INFINIBAND, data))
+            .into_iter()
+            .chain([(LinkType::ERF, &ERF_READ_REQUEST[..]), (LinkType::ERF, &ERF_ATOMIC_ACK[..])])
+        {
+            let location = located(link_type, data);
+            assert_eq!(verify_icrc(data, &location), CrcVerdict::Ok, "{location:?}");
+            assert_eq!(verify_vcrc(data, &location), CrcVerdict::Ok, "{location:?}");
+        }
+    }
+
+    /// Flips every bit in turn: only those under `mask` (offset and bits, which routers change) may go unnoticed.
+    fn check_mask(link_type: LinkType, data: &[u8], mask: &[(usize, u8)]) {
+        let location = located(link_type, data);
+        for at in location.network..location.end() {
+            for bit in (0..8).map(|bit| 1 << bit) {
+                // The two bits that say whether there is a GRH decide what is read at all.
+                if location.framed == Framed::Native && at == location.start + 1 && bit <= 2 {
+                    continue;
+                }
+                let masked = mask.iter().any(|&(masked, bits)| masked == at && bits & bit != 0);
+                let mut flipped = data.to_vec();
+                flipped[at] ^= bit;
+                let expected = if masked { CrcVerdict::Ok } else { CrcVerdict::Bad };
+                assert_eq!(verify_icrc(&flipped, &location), expected, "{:?} byte {at} bit {bit:#x}", location.framed);
+            }
+        }
+        let mut around = data.to_vec();
+        around[..location.network].fill(0x5A);
+        around[location.end()..].fill(0x5A);
+        assert_eq!(verify_icrc(&around, &location), CrcVerdict::Ok);
+    }
+
+    #[test]
+    fn only_what_routers_change_is_masked() {
+        check_mask(LinkType::INFINIBAND, &NATIVE_ACK, &[(0, 0xF0), (12, 0xFF)]);
+        // All of the LRH; traffic class, flow label and hop limit of the GRH; byte 4 of the BTH.
+        let mut global: std::vec::Vec<_> = (0..8).map(|at| (at, 0xFF)).collect();
+        global.extend([(8, 0x0F), (9, 0xFF), (10, 0xFF), (11, 0xFF), (15, 0xFF), (52, 0xFF)]);
+        check_mask(LinkType::INFINIBAND, &NATIVE_GLOBAL, &global);
+        let v1 = [(14, 0x0F), (15, 0xFF), (16, 0xFF), (17, 0xFF), (21, 0xFF), (58, 0xFF)];
+        check_mask(LinkType::ETHERNET, &ROCE_V1, &v1);
+        // Type of service, time to live, both check sums, byte 4 of the BTH.
+        let ipv4 = [(15, 0xFF), (22, 0xFF), (24, 0xFF), (25, 0xFF), (40, 0xFF), (41, 0xFF), (46, 0xFF)];
+        check_mask(LinkType::ETHERNET, &CNP, &ipv4);
+        check_mask(LinkType::ETHERNET, &CM_REQ, &ipv4);
+        let options = [(15, 0xFF), (22, 0xFF), (24, 0xFF), (25, 0xFF), (48, 0xFF), (49, 0xFF), (54, 0xFF)];
+        check_mask(LinkType::ETHERNET, &ROCE_V2_IPV4_OPTIONS, &options);
+        let ipv6 = |udp: usize| {
+            [
+                (14, 0x0F),
+                (15, 0xFF),
+                (16, 0xFF),
+                (17, 0xFF),
+                (21, 0xFF),
+                (udp + 6, 0xFF),
+                (udp + 7, 0xFF),
+                (udp + 12, 0xFF),
+            ]
+        };
+        check_mask(LinkType::ETHERNET, &ROCE_V2_IPV6, &ipv6(54));
+        check_mask(LinkType::ETHERNET, &ROCE_V2_IPV6_EXTENSIONS, &ipv6(54 + 24));
+    }
+
+    #[test]
+    fn the_vcrc_covers_every_bit() {
+        let location = located(LinkType::INFINIBAND, &NATIVE_ACK);
+        for bit in 0..NATIVE_ACK.len() * 8 {
+            let mut flipped = NATIVE_ACK;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(verify_vcrc(&flipped, &location), CrcVerdict::Bad, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_vcrc_is_the_reflected_polynomial_100b() {
+        // Bit by bit: 0xD008 is 0x100B backwards.
+        let mut register = 0xFFFFu16;
+        for byte in b"123456789" {
+            register ^= u16::from(*byte);
+            for _ in 0..8 {
+                register = if register & 1 == 1 { register >> 1 ^ 0xD008 } else { register >> 1 };
+            }
+        }
+        assert_eq!(vcrc(b"123456789"), !register);
+    }
+
+    #[test]
+    fn the_seed_is_the_sum_of_eight_bytes_of_ones() {
+        assert_eq!(CRC_OF_ABSENT_LRH, crc32fast::hash(&[0xFF; 8]));
+    }
+
+    #[test]
+    fn cut_packets_are_truncated_and_never_bad() {
+        let location = located(LinkType::INFINIBAND, &NATIVE_GLOBAL);
+        for there in 0..NATIVE_GLOBAL.len() {
+            let data = &NATIVE_GLOBAL[..there];
+            let icrc = if there < 80 { CrcVerdict::Truncated } else { CrcVerdict::Ok };
+            assert_eq!(verify_icrc(data, &location), icrc, "{there}");
+            // A recorder that leaves the VCRC out cuts nothing.
+            let vcrc = if there == 80 { CrcVerdict::None } else { CrcVerdict::Truncated };
+            assert_eq!(verify_vcrc(data, &location), vcrc, "{there}");
+        }
+        for there in 0..CNP.len() {
+            assert_eq!(verify_icrc(&CNP[..there], &located(LinkType::ETHERNET, &CNP)), CrcVerdict::Truncated);
+        }
+    }
+
+    #[test]
+    fn raw_packets_have_no_icrc() {
+        let location = located(LinkType::INFINIBAND, &NATIVE_ACK);
+        let mut raw = NATIVE_ACK;
+        raw[1] &= 0xFC;
+        assert_eq!(verify_icrc(&raw, &location), CrcVerdict::None);
+        assert_eq!(icrc(Framed::Native, &raw, &location), None);
+    }
+}

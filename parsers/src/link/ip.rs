@@ -1,0 +1,213 @@
+//! IPv4 and IPv6 up to the UDP header.
+
+use super::{Located, NotInfiniband, Wire, take_at, udp};
+use crate::field::Endpoint;
+use crate::link::Framed;
+use crate::{Layer, ParseError};
+
+pub(super) const UDP: u8 = 17;
+
+/// An IP packet as far as RoCE needs it.
+#[derive(Clone, Copy)]
+pub(super) struct Network {
+    pub(super) framed: Framed,
+    /// Offset of the IP header.
+    pub(super) at: usize,
+    /// True length of the IP packet, header included.
+    pub(super) bytes: usize,
+    /// Offset of the UDP header.
+    pub(super) transport: usize,
+    pub(super) src: Endpoint,
+    pub(super) dst: Endpoint,
+    pub(super) wire: Wire,
+}
+
+/// An IP packet at `at` whose version nothing else names.
+pub(super) fn by_version(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseError> {
+    let [first] = take_at::<1>(data, at, Layer::Ipv4)?;
+    if first >> 4 == 6 { v6(data, at, wire) } else { v4(data, at, wire) }
+}
+
+/// An IPv4 packet at `at`.
+#[inline]
+pub(super) fn v4(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseError> {
+    let header = take_at::<20>(data, at, Layer::Ipv4)?;
+    let invalid = |field, value: u16| Err(ParseError::invalid(Layer::Ipv4, field, u64::from(value)).add_offset(at));
+    let [version_ihl, ..] = *header;
+    if version_ihl >> 4 != 4 {
+        return invalid("version", u16::from(version_ihl >> 4));
+    }
+    let header_bytes = usize::from(version_ihl & 0xF) * 4;
+    if header_bytes < header.len() {
+        return invalid("IHL", u16::from(version_ihl & 0xF));
+    }
+    if header[9] != UDP {
+        return Ok(Located::Other(NotInfiniband::IpProtocol(header[9])));
+    }
+    // "More fragments" or an offset.
+    if u16::from_be_bytes([header[6], header[7]]) & 0x3FFF != 0 {
+        return Ok(Located::Other(NotInfiniband::Fragment));
+    }
+    let total = u16::from_be_bytes([header[2], header[3]]);
+    if usize::from(total) < header_bytes {
+        return invalid("total length", total);
+    }
+    let &[.., s0, s1, s2, s3, d0, d1, d2, d3] = header;
+    udp::locate(
+        data,
+        Network {
+            framed: Framed::RoceV2Ipv4,
+            at,
+            bytes: usize::from(total),
+            transport: at + header_bytes,
+            src: Endpoint::from_ipv4([s0, s1, s2, s3]),
+            dst: Endpoint::from_ipv4([d0, d1, d2, d3]),
+            wire,
+        },
+    )
+}
+
+/// An IPv6 packet at `at`. Hop-by-hop, routing and destination options are skipped.
+pub(super) fn v6(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseError> {
+    let header = take_at::<40>(data, at, Layer::Ipv6)?;
+    if header[0] >> 4 != 6 {
+        return Err(ParseError::invalid(Layer::Ipv6, "version", u64::from(header[0] >> 4)).add_offset(at));
+    }
+    let mut next = header[6];
+    let mut transport = at + header.len();
+    loop {
+        match next {
+            UDP => break,
+            // Hop-by-hop options, routing header, destination options: next header, then the length in 8 bytes less one.
+            0 | 43 | 60 => {
+                let option = take_at::<2>(data, transport, Layer::Ipv6)?;
+                next = option[0];
+                transport += (usize::from(option[1]) + 1) * 8;
+            }
+            44 => return Ok(Located::Other(NotInfiniband::Fragment)),
+            other => return Ok(Located::Other(NotInfiniband::IpProtocol(other))),
+        }
+    }
+    let bytes = header.len() + usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let mut src = [0; 16];
+    src.copy_from_slice(&header[8..24]);
+    let mut dst = [0; 16];
+    dst.copy_from_slice(&header[24..40]);
+    udp::locate(
+        data,
+        Network {
+            framed: Framed::RoceV2Ipv6,
+            at,
+            bytes,
+            transport,
+            src: Endpoint::from_gid(src),
+            dst: Endpoint::from_gid(dst),
+            wire,
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::LinkType;
+    use crate::ib::samples::{CNP, ROCE_V2_IPV4_OPTIONS, ROCE_V2_IPV6, ROCE_V2_IPV6_EXTENSIONS};
+    use crate::link::{Location, locate};
+    use hex_literal::hex;
+
+    /// `frame` with the bytes from `at` on replaced.
+    fn changed(frame: &[u8], at: usize, bytes: &[u8]) -> Result<Located, ParseError> {
+        let mut frame = frame.to_vec();
+        frame[at..at + bytes.len()].copy_from_slice(bytes);
+        locate(LinkType::ETHERNET, &frame, frame.len() as u32)
+    }
+
+    fn located(frame: &[u8]) -> Location {
+        match locate(LinkType::ETHERNET, frame, frame.len() as u32) {
+            Ok(Located::Infiniband(location)) => location,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn endpoint(text: &str) -> Endpoint {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_addresses_are_the_ends() {
+        let expected = Location {
+            framed: Framed::RoceV2Ipv4,
+            start: 42,
+            network: 14,
+            ib_bytes: 32,
+            wire_bytes: 74,
+            src: endpoint("10.0.17.1"),
+            dst: endpoint("10.0.18.1"),
+        };
+        assert_eq!(located(&CNP), expected);
+        let expected = Location {
+            framed: Framed::RoceV2Ipv6,
+            start: 62,
+            network: 14,
+            ib_bytes: 28,
+            wire_bytes: 90,
+            src: endpoint("2001:db8::1"),
+            dst: endpoint("2001:db8::2"),
+        };
+        assert_eq!(located(&ROCE_V2_IPV6), expected);
+    }
+
+    #[test]
+    fn options_are_skipped() {
+        let location = located(&ROCE_V2_IPV4_OPTIONS);
+        assert_eq!((location.network, location.start, location.ib_bytes), (14, 50, 12 + 16 + 4 + 4));
+        let location = located(&ROCE_V2_IPV6_EXTENSIONS);
+        assert_eq!((location.network, location.start, location.ib_bytes), (14, 62 + 24, 28));
+    }
+
+    #[test]
+    fn fragments_are_not_read() {
+        let fragment = Ok(Located::Other(NotInfiniband::Fragment));
+        // "More fragments", and an offset; "don't fragment" alone is RoCE as it is sent.
+        assert_eq!(changed(&CNP, 20, &hex!("2000")), fragment);
+        assert_eq!(changed(&CNP, 20, &hex!("0001")), fragment);
+        assert_eq!(changed(&CNP, 20, &hex!("0000")), Ok(Located::Infiniband(located(&CNP))));
+        assert_eq!(changed(&ROCE_V2_IPV6, 20, &[44]), fragment);
+        assert_eq!(changed(&ROCE_V2_IPV6_EXTENSIONS, 54, &[44]), fragment);
+    }
+
+    #[test]
+    fn other_protocols_are_named() {
+        for protocol in [6, 58] {
+            let expected = Ok(Located::Other(NotInfiniband::IpProtocol(protocol)));
+            assert_eq!(changed(&CNP, 23, &[protocol]), expected);
+            assert_eq!(changed(&ROCE_V2_IPV6, 20, &[protocol]), expected);
+        }
+    }
+
+    #[test]
+    fn impossible_headers_are_errors() {
+        let ipv4 = |field, value| Err(ParseError::invalid(Layer::Ipv4, field, value).add_offset(14));
+        assert_eq!(changed(&CNP, 14, &[0x65]), ipv4("version", 6));
+        assert_eq!(changed(&CNP, 14, &[0x44]), ipv4("IHL", 4));
+        assert_eq!(changed(&CNP, 16, &hex!("0013")), ipv4("total length", 19));
+        let ipv6 = Err(ParseError::invalid(Layer::Ipv6, "version", 4).add_offset(14));
+        assert_eq!(changed(&ROCE_V2_IPV6, 14, &[0x45]), ipv6);
+        // An options header of 2048 bytes leads behind the end.
+        let beyond = Err(ParseError::truncated(Layer::Udp, 8, 0).add_offset(54 + 2048));
+        assert_eq!(changed(&ROCE_V2_IPV6_EXTENSIONS, 54, &[17, 255]), beyond);
+    }
+
+    #[test]
+    fn raw_ip_is_told_by_its_version() {
+        for frame in [&CNP[..], &ROCE_V2_IPV6] {
+            let plain = located(frame);
+            let expected = Location { start: plain.start - 14, network: 0, ..plain };
+            let raw = locate(LinkType::RAW, &frame[14..], frame.len() as u32 - 14);
+            assert_eq!(raw, Ok(Located::Infiniband(expected)));
+        }
+        let version = Err(ParseError::invalid(Layer::Ipv4, "version", 5));
+        assert_eq!(locate(LinkType::RAW, &[0x50; 40], 40), version);
+        assert_eq!(locate(LinkType::RAW, &[], 40), Err(ParseError::truncated(Layer::Ipv4, 1, 0)));
+    }
+}

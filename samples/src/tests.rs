@@ -1,0 +1,309 @@
+//! The written bytes against the totals. The walk below reads the fields itself, by the offsets of the formats, and
+//! shares nothing with the code that wrote them; CRCs are held against the parsers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
+
+use ibscope_parsers::frame::LinkType;
+use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc, verify_vcrc};
+use ibscope_parsers::link::{Located, locate};
+
+use crate::{Framing, Kind, Options, PairTotals, Totals, generate};
+
+fn options(framing: Framing, kind: Kind, mirror: u8) -> Options {
+    Options { framing, kind, bytes: 400_000, lids: 5, mirror, seed: 42 }
+}
+
+fn all() -> impl Iterator<Item = Options> {
+    [Framing::Native, Framing::Roce].into_iter().flat_map(|framing| {
+        [Kind::Small, Kind::Big]
+            .into_iter()
+            .flat_map(move |kind| [1, 2].map(move |mirror| options(framing, kind, mirror)))
+    })
+}
+
+fn write(options: &Options) -> (Vec<u8>, Totals) {
+    let mut file = Vec::new();
+    let totals = generate(options, &mut file).unwrap();
+    (file, totals)
+}
+
+fn le32(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes[..4].try_into().unwrap())
+}
+
+fn be16(bytes: &[u8]) -> u16 {
+    u16::from_be_bytes([bytes[0], bytes[1]])
+}
+
+fn be24(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]])
+}
+
+/// A packet as the walk reads it.
+#[derive(Clone, Debug)]
+struct Seen {
+    time_ns: u64,
+    data: Vec<u8>,
+    src: u16,
+    dst: u16,
+    wire_bytes: u64,
+    /// BTH through pad.
+    transport: Vec<u8>,
+}
+
+impl Seen {
+    fn opcode(&self) -> u8 {
+        self.transport[0]
+    }
+
+    fn psn(&self) -> u32 {
+        be24(&self.transport[9..])
+    }
+
+    fn ack_req(&self) -> bool {
+        self.transport[8] == 0x80
+    }
+
+    /// Source, destination and destination queue pair.
+    fn flow(&self) -> (u16, u16, u32) {
+        (self.src, self.dst, be24(&self.transport[5..]))
+    }
+
+    fn extension_bytes(&self) -> usize {
+        match self.opcode() {
+            0x04 | 0x07 | 0x08 => 0,
+            0x06 => 16,
+            0x11 => 4,
+            other => panic!("opcode {other:#x}"),
+        }
+    }
+
+    fn payload_bytes(&self) -> u64 {
+        let pad = usize::from(self.transport[1] >> 4 & 3);
+        (self.transport.len() - 12 - self.extension_bytes() - pad) as u64
+    }
+}
+
+fn walk(framing: Framing, file: &[u8]) -> Vec<Seen> {
+    let (magic, link_type, per_fraction) = match framing {
+        Framing::Native => (0xA1B2_C3D4, 197, 1000),
+        Framing::Roce => (0xA1B2_3C4D, 1, 1),
+    };
+    assert_eq!((le32(file), le32(&file[20..])), (magic, link_type));
+    let mut seen = Vec::new();
+    let mut rest = &file[24..];
+    while !rest.is_empty() {
+        let length = le32(&rest[8..]) as usize;
+        assert_eq!(le32(&rest[12..]) as usize, length);
+        let time_ns = u64::from(le32(rest)) * 1_000_000_000 + u64::from(le32(&rest[4..])) * per_fraction;
+        let data = &rest[16..16 + length];
+        rest = &rest[16 + length..];
+        let (src, dst, wire_bytes, transport) = match framing {
+            Framing::Native => {
+                assert_eq!((data[8], data[9]), (21, 4));
+                assert_eq!((usize::from(be16(&data[10..])), usize::from(be16(&data[14..]))), (length, length - 16));
+                assert_eq!(usize::from(be16(&data[20..])) * 4 + 2, length - 16, "LRH PktLen");
+                (be16(&data[22..]), be16(&data[18..]), length - 16, &data[24..length - 6])
+            }
+            Framing::Roce => {
+                assert_eq!(
+                    (usize::from(be16(&data[16..])), usize::from(be16(&data[38..]))),
+                    (length - 14, length - 34)
+                );
+                assert_eq!((be16(&data[26..]), be16(&data[30..]), be16(&data[36..])), (0x0A4D, 0x0A4D, 4791));
+                let sum: u32 = data[14..34].chunks(2).map(|word| u32::from(be16(word))).sum();
+                assert_eq!(sum % 0xFFFF, 0, "IPv4 header checksum");
+                (be16(&data[28..]), be16(&data[32..]), length, &data[42..length - 4])
+            }
+        };
+        let (data, transport) = (data.to_vec(), transport.to_vec());
+        seen.push(Seen { time_ns, data, src, dst, wire_bytes: wire_bytes as u64, transport });
+    }
+    seen
+}
+
+/// Each packet once, in the order of its first record; every packet has to stand `mirror` times in the file.
+fn without_copies(seen: &[Seen], mirror: u8) -> Vec<Seen> {
+    let mut times: HashMap<&[u8], u8> = HashMap::new();
+    let mut once = Vec::new();
+    for packet in seen {
+        // The ERF time stamp differs between copies.
+        let of_packet = if packet.data.len() as u64 == packet.wire_bytes { 0 } else { 16 };
+        let count = times.entry(&packet.data[of_packet..]).or_default();
+        *count += 1;
+        if *count == 1 {
+            once.push(packet.clone());
+        }
+    }
+    assert!(times.values().all(|&count| count == mirror));
+    once
+}
+
+#[test]
+fn totals_equal_a_walk_of_the_file() {
+    for options in all() {
+        let (file, totals) = write(&options);
+        assert_eq!(file.len() as u64, totals.file_bytes);
+        assert!((options.bytes..options.bytes + 450_000).contains(&totals.file_bytes), "{options:?}");
+        let seen = walk(options.framing, &file);
+        assert_eq!(seen.len() as u64, totals.records);
+        assert!(seen.is_sorted_by_key(|packet| packet.time_ns));
+        let mut pairs: BTreeMap<(u16, u16), PairTotals> = BTreeMap::new();
+        for packet in without_copies(&seen, options.mirror) {
+            let pair = pairs.entry((packet.src, packet.dst)).or_default();
+            pair.packets += 1;
+            pair.wire_bytes += packet.wire_bytes;
+            pair.payload_bytes += packet.payload_bytes();
+            pair.messages += u64::from(matches!(packet.opcode(), 0x04 | 0x08));
+        }
+        assert_eq!(pairs, totals.pairs, "{options:?}");
+    }
+}
+
+#[test]
+fn sizes_and_shares_are_as_promised() {
+    for options in all() {
+        let seen = walk(options.framing, &write(&options).0);
+        let (acks, requests): (Vec<_>, Vec<_>) = seen.iter().partition(|packet| packet.opcode() == 0x11);
+        if options.kind == Kind::Small {
+            let sizes: Vec<u64> = requests.iter().map(|packet| packet.wire_bytes).collect();
+            assert_eq!((sizes.iter().min(), sizes.iter().max()), (Some(&66), Some(&126)));
+        } else {
+            assert_eq!(requests.len(), 3 * acks.len());
+            let full = requests.iter().filter(|packet| packet.payload_bytes() == 4096).count();
+            assert!(full * 10 > requests.len() * 8, "{full} of {}", requests.len());
+        }
+    }
+}
+
+#[test]
+fn crcs_are_valid() {
+    for options in all() {
+        let link_type = if options.framing == Framing::Native { LinkType::ERF } else { LinkType::ETHERNET };
+        let vcrc = if options.framing == Framing::Native { CrcVerdict::Ok } else { CrcVerdict::None };
+        for packet in walk(options.framing, &write(&options).0) {
+            let located = locate(link_type, &packet.data, packet.data.len() as u32);
+            let Ok(Located::Infiniband(location)) = located else { panic!("{located:?}") };
+            assert_eq!(verify_icrc(&packet.data, &location), CrcVerdict::Ok);
+            assert_eq!(verify_vcrc(&packet.data, &location), vcrc);
+        }
+    }
+}
+
+/// PSNs rise by one per request of a queue pair; every ACK answers the last request that asked for one, with the number
+/// of messages that are complete; WRITE messages are as long as their RETH says.
+#[test]
+fn connections_follow_the_rules() {
+    for options in all() {
+        let packets = without_copies(&walk(options.framing, &write(&options).0), options.mirror);
+        // Per direction and queue pair: the last PSN, and bytes still to come of the message.
+        let mut requests: HashMap<(u16, u16, u32), (u32, u64)> = HashMap::new();
+        let mut asked: HashMap<(u16, u16, u32), u32> = HashMap::new();
+        let mut complete: HashMap<(u16, u16, u32), u32> = HashMap::new();
+        let mut acks: HashMap<(u16, u16, u32), u32> = HashMap::new();
+        for packet in &packets {
+            let flow = packet.flow();
+            if packet.opcode() == 0x11 {
+                assert_eq!(packet.transport[12], 0x1F);
+                let msn = be24(&packet.transport[13..]);
+                if let Some(before) = acks.insert(flow, packet.psn()) {
+                    assert!((1..=4).contains(&(packet.psn().wrapping_sub(before) & 0xFF_FFFF)));
+                }
+                // Some queue pair of the other side has just asked for exactly this.
+                let partner = asked
+                    .iter()
+                    .find(|&(&(src, dst, _), &psn)| (src, dst, psn) == (packet.dst, packet.src, packet.psn()));
+                let partner = *partner.expect("an ACK that nobody asked for").0;
+                asked.remove(&partner);
+                assert_eq!(msn, complete.get(&partner).copied().unwrap_or(0));
+                continue;
+            }
+            let (psn, open) = requests.entry(flow).or_insert((packet.psn().wrapping_sub(1) & 0xFF_FFFF, 0));
+            assert_eq!(packet.psn(), (*psn + 1) & 0xFF_FFFF);
+            *psn = packet.psn();
+            match packet.opcode() {
+                0x06 => {
+                    assert_eq!(*open, 0);
+                    let dma_len = u32::from_be_bytes(packet.transport[24..28].try_into().unwrap());
+                    *open = u64::from(dma_len) - packet.payload_bytes();
+                }
+                0x07 => *open -= packet.payload_bytes(),
+                0x08 => {
+                    assert_eq!(*open, packet.payload_bytes());
+                    *open = 0;
+                }
+                _ => assert_eq!(*open, 0),
+            }
+            *complete.entry(flow).or_default() += u32::from(matches!(packet.opcode(), 0x04 | 0x08));
+            if packet.ack_req() {
+                assert_eq!(asked.insert(flow, packet.psn()), None);
+            }
+        }
+        assert!(requests.values().all(|&(_, open)| open == 0), "a message is not complete");
+        assert!(asked.is_empty(), "a request is not acknowledged");
+    }
+}
+
+#[test]
+fn same_options_same_bytes() {
+    for options in all() {
+        let (file, totals) = write(&options);
+        assert!((file.clone(), totals) == write(&options));
+        assert!(file != write(&Options { seed: 43, ..options }).0);
+    }
+}
+
+/// The mirror sees the same traffic: with room for exactly as many packets, each stands there twice, and most copies
+/// have other packets in between.
+#[test]
+fn mirror_2_is_twice_the_packets() {
+    for framing in [Framing::Native, Framing::Roce] {
+        for kind in [Kind::Small, Kind::Big] {
+            let (one, known_once) = write(&options(framing, kind, 1));
+            let twice = Options { bytes: 2 * 400_000 - 24, ..options(framing, kind, 2) };
+            let (two, known_twice) = write(&twice);
+            assert_eq!(known_once.pairs, known_twice.pairs);
+            assert_eq!(2 * known_once.records, known_twice.records);
+            assert_eq!(2 * (one.len() - 24), two.len() - 24);
+            let seen = walk(framing, &two);
+            let adjacent = seen.windows(2).filter(|two| two[0].transport == two[1].transport).count();
+            assert!(adjacent > 0 && adjacent < seen.len() / 4, "{adjacent} of {}", seen.len());
+        }
+    }
+}
+
+#[test]
+fn options_out_of_range_are_refused() {
+    let good = options(Framing::Native, Kind::Small, 1);
+    let wrong = [
+        Options { lids: 1, ..good.clone() },
+        Options { lids: 0xC000, ..good.clone() },
+        Options { mirror: 0, ..good.clone() },
+        Options { mirror: 3, ..good.clone() },
+    ];
+    for options in wrong {
+        let mut file = Vec::new();
+        assert_eq!(generate(&options, &mut file).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert!(file.is_empty());
+    }
+    let (file, totals) = write(&Options { bytes: 0, ..good });
+    assert_eq!((file.len(), totals.records, totals.pairs.len()), (24, 0, 0));
+}
+
+#[test]
+fn totals_are_sorted_as_numbers() {
+    let pair = PairTotals { messages: 1, payload_bytes: 2, wire_bytes: 3, packets: 4 };
+    let pairs = [((10, 9), pair), ((9, 10), pair), ((9, 300), pair)].into();
+    let mut totals = Totals { framing: Framing::Native, records: 12, file_bytes: 100, pairs };
+    let table = |totals: &Totals| {
+        let mut csv = Vec::new();
+        totals.write_csv(&mut csv).unwrap();
+        String::from_utf8(csv).unwrap()
+    };
+    let header = "src,dst,messages,payload_bytes,wire_bytes,packets\n";
+    assert_eq!(table(&totals), format!("{header}9,10,1,2,3,4\n9,300,1,2,3,4\n10,9,1,2,3,4\n"));
+    totals.framing = Framing::Roce;
+    let rows = "10.77.0.9,10.77.0.10,1,2,3,4\n10.77.0.9,10.77.1.44,1,2,3,4\n10.77.0.10,10.77.0.9,1,2,3,4\n";
+    assert_eq!(table(&totals), format!("{header}{rows}"));
+}

@@ -1,0 +1,295 @@
+//! What can be typed.
+
+use crate::pipeline::Moment;
+use crate::report::matrix::{By, Selection, Unit};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Who talks to whom on an InfiniBand fabric, how much and how fast, from packet captures.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, help_expected = true, max_term_width = 100)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Analyse captures: print a summary and, with -o, write a profile for the other commands
+    Analyze(Analyze),
+    /// Show InfiniBand packets, one line each, in the order of time
+    Inspect(Inspect),
+    /// Show the communication matrix: row = sender, column = receiver
+    Matrix(Matrix),
+    /// Show the traffic over time
+    Timeline(Timeline),
+}
+
+/// Options of every command that reads.
+#[derive(Debug, Args)]
+pub(super) struct Reading {
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(super) threads: usize,
+    /// Names of endpoints: csv `endpoint,name`, for example `17,node1`
+    #[arg(long, value_name = "FILE")]
+    pub(super) hosts: Option<PathBuf>,
+    /// Ranks of endpoints, instead of those learnt from the traffic: csv `rank,endpoint[,qpn]`
+    #[arg(long, value_name = "FILE")]
+    pub(super) rankmap: Option<PathBuf>,
+    /// Start of the time that counts: seconds from the first packet, or RFC 3339
+    #[arg(long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
+    pub(super) from: Option<Moment>,
+    /// End of the time that counts, itself not included: seconds from the first packet, or RFC 3339
+    #[arg(long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
+    pub(super) to: Option<Moment>,
+    /// Exit with code 3 if less than this percentage of the records could be decoded
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
+    pub(super) min_coverage: f64,
+}
+
+/// Options of the commands that show a profile.
+#[derive(Debug, Args)]
+pub(super) struct Source {
+    /// One profile (NAME.ibp), or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+    #[arg(required = true, value_name = "PROFILE|CAPTURE")]
+    pub(super) inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) reading: Reading,
+    /// Do not look for MPI messages (captures only): faster, and the MPI columns stay empty
+    #[arg(long)]
+    pub(super) no_mpi: bool,
+    /// Form of the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
+    /// When to colour tables
+    #[arg(long, value_enum, default_value_t = Color::Auto)]
+    pub(super) color: Color,
+    /// Draw the figure as SVG
+    #[arg(long, value_name = "FILE")]
+    pub(super) svg: Option<PathBuf>,
+    /// Draw the figure as PNG
+    #[arg(long, value_name = "FILE")]
+    pub(super) png: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Analyze {
+    /// Captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+    #[arg(required = true, value_name = "CAPTURE")]
+    pub(super) inputs: Vec<PathBuf>,
+    /// Write the profile to this folder, usually NAME.ibp; a profile that is there is replaced
+    #[arg(short, long, value_name = "PROFILE")]
+    pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) reading: Reading,
+    /// Width of the timeline's bins
+    #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = bin_ns)]
+    pub(super) bin: i64,
+    /// Do not look for MPI messages: faster, and the MPI columns stay empty
+    #[arg(long)]
+    pub(super) no_mpi: bool,
+    /// Do not verify the ICRC of the packets: faster
+    #[arg(long)]
+    pub(super) no_icrc: bool,
+    /// Note the SHA-256 of each input in the profile, beside its XXH3-128
+    #[arg(long)]
+    pub(super) sha256: bool,
+    /// When to colour tables
+    #[arg(long, value_enum, default_value_t = Color::Auto)]
+    pub(super) color: Color,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Inspect {
+    /// Captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+    #[arg(required = true, value_name = "CAPTURE")]
+    pub(super) inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) reading: Reading,
+    /// Form of the result; json is one object per line
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Matrix {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// What rows and columns are
+    #[arg(long, value_enum, default_value_t = ByArg::Endpoint)]
+    pub(super) by: ByArg,
+    /// Which MPI messages count [default: p2p by rank, all by endpoint]
+    #[arg(long, value_enum)]
+    pub(super) traffic: Option<TrafficArg>,
+    /// What the table and the figures show; csv and json hold everything [default: MPI bytes by rank, payload by endpoint]
+    #[arg(long, value_enum)]
+    pub(super) unit: Option<UnitArg>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Timeline {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// Width of the bins; of a profile, a multiple of its own [default: 10ms, or the profile's]
+    #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
+    pub(super) bin: Option<i64>,
+    /// What sender and receiver are
+    #[arg(long, value_enum, default_value_t = ByArg::Endpoint)]
+    pub(super) by: ByArg,
+    /// Which MPI messages count [default: p2p by rank, all by endpoint]
+    #[arg(long, value_enum)]
+    pub(super) traffic: Option<TrafficArg>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    Table,
+    /// Comma-separated values
+    Csv,
+    /// JSON
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Color {
+    /// On a terminal, unless `NO_COLOR` is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ByArg {
+    /// Ports: LID, GID or IP address
+    Endpoint,
+    /// MPI ranks
+    Rank,
+}
+
+impl From<ByArg> for By {
+    fn from(by: ByArg) -> Self {
+        match by {
+            ByArg::Endpoint => Self::Endpoint,
+            ByArg::Rank => Self::Rank,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum TrafficArg {
+    /// Point-to-point messages
+    P2p,
+    /// Messages of collective operations
+    Collective,
+    /// Both
+    All,
+}
+
+impl From<TrafficArg> for Selection {
+    fn from(traffic: TrafficArg) -> Self {
+        match traffic {
+            TrafficArg::P2p => Self::P2p,
+            TrafficArg::Collective => Self::Collective,
+            TrafficArg::All => Self::All,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum UnitArg {
+    /// Messages: of MPI by rank, of the transport by endpoint
+    Messages,
+    /// MPI payload
+    MpiBytes,
+    /// InfiniBand payload
+    PayloadBytes,
+    /// Bytes on the wire
+    WireBytes,
+    /// Packets
+    Packets,
+}
+
+impl From<UnitArg> for Unit {
+    fn from(unit: UnitArg) -> Self {
+        match unit {
+            UnitArg::Messages => Self::Messages,
+            UnitArg::MpiBytes => Self::MpiBytes,
+            UnitArg::PayloadBytes => Self::PayloadBytes,
+            UnitArg::WireBytes => Self::WireBytes,
+            UnitArg::Packets => Self::Packets,
+        }
+    }
+}
+
+/// Seconds with up to nine decimals, exactly, or a time stamp.
+fn moment(text: &str) -> Result<Moment, String> {
+    if let Some(ns) = decimal_seconds_ns(text) {
+        return Ok(Moment::SinceStart(ns));
+    }
+    let timestamp: jiff::Timestamp = text.parse().map_err(|_| {
+        "expected seconds from the first packet (1.5) or RFC 3339 (2026-11-20T10:00:00Z)".to_owned()
+    })?;
+    i64::try_from(timestamp.as_nanosecond())
+        .map(Moment::Absolute)
+        .map_err(|_| "this time lies outside the years 1678 to 2262".to_owned())
+}
+
+fn decimal_seconds_ns(text: &str) -> Option<i64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || fraction.len() > 9 || !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let seconds: i64 = whole.parse().ok()?;
+    let nanoseconds: i64 = format!("{fraction:0<9}").parse().ok()?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
+}
+
+fn bin_ns(text: &str) -> Result<i64, String> {
+    let expected = || "expected a duration like 10ms, 500us or 1s".to_owned();
+    let duration: jiff::SignedDuration = text.parse().map_err(|_| expected())?;
+    let ns = i64::try_from(duration.as_nanos()).map_err(|_| expected())?;
+    if ns > 0 { Ok(ns) } else { Err("a bin must be at least 1ns wide".to_owned()) }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "expected a number from 0 to 100".to_owned())?;
+    if (0.0..=100.0).contains(&value) { Ok(value) } else { Err("expected a number from 0 to 100".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn every_argument_has_help_and_none_clash() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn moments_are_exact() {
+        assert_eq!(moment("0"), Ok(Moment::SinceStart(0)));
+        assert_eq!(moment("1.5"), Ok(Moment::SinceStart(1_500_000_000)));
+        assert_eq!(moment("0.000000001"), Ok(Moment::SinceStart(1)));
+        assert_eq!(moment("1970-01-01T00:00:01.000000002Z"), Ok(Moment::Absolute(1_000_000_002)));
+        assert_eq!(moment("1970-01-01T02:00:00+02:00"), Ok(Moment::Absolute(0)));
+        for text in ["", ".", "-1", "1.0000000001", "yesterday", "99999999999"] {
+            assert!(moment(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bins_are_positive_durations() {
+        assert_eq!(bin_ns("10ms"), Ok(10_000_000));
+        assert_eq!(bin_ns("1s"), Ok(1_000_000_000));
+        assert_eq!(bin_ns("500us"), Ok(500_000));
+        for text in ["0s", "-1ms", "10", "soon"] {
+            assert!(bin_ns(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The command line: arguments -> options -> one call of the pipeline -> one rendering.
+//!
+//! Results go to standard output, everything else to standard error. Exit codes: 0 complete, 1 failed, 2 usage, 3 a result
+//! was written but less than `--min-coverage` percent of the records were decoded. A closed pipe is not an error.
+
+mod args;
+mod commands;
+mod files;
+mod input;
+mod output;
+
+use args::{Cli, Command};
+use clap::Parser as _;
+use std::process::ExitCode;
+
+/// Runs the program with the arguments of the process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match &cli.command {
+        Command::Analyze(args) => commands::analyze(args),
+        Command::Inspect(args) => commands::inspect(args),
+        Command::Matrix(args) => commands::matrix(args),
+        Command::Timeline(args) => commands::timeline(args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::say(&format!("ibscope: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

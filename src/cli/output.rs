@@ -1,0 +1,48 @@
+//! Standard output and error.
+
+use super::args::Color;
+use crate::report::text::Style;
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+
+/// Columns that tables fill where the terminal's width is not known.
+const DEFAULT_WIDTH: usize = 100;
+
+/// A line for the person at the terminal.
+#[allow(clippy::print_stderr, reason = "this is where standard error is written")]
+pub(super) fn say(line: &str) {
+    eprintln!("{line}");
+}
+
+/// Notes on a result.
+pub(super) fn notes(notes: &[String]) {
+    for note in notes {
+        say(&format!("note: {note}"));
+    }
+}
+
+/// Writes a result to standard output.
+pub(super) fn results(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    write(&mut out)?;
+    out.flush()
+}
+
+/// True where the reader of standard output has gone.
+pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let is = |error: &(dyn std::error::Error + 'static)| {
+        error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    };
+    error.chain().any(is)
+}
+
+/// How tables look on this standard output.
+pub(super) fn style(color: Color) -> Style {
+    let is_terminal = io::stdout().is_terminal();
+    let color = match color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    };
+    let width = if is_terminal { terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0)) } else { DEFAULT_WIDTH };
+    Style { color, width, utf8: true }
+}

@@ -1,0 +1,56 @@
+//! Connection management messages: who connects to whom, with which queue pairs.
+
+use crate::model::PacketRecord;
+use crate::model::profile::CmRow;
+use ibscope_parsers::ib::cm::CmMessage;
+
+/// Reads the message of a management packet, if it is one.
+#[must_use]
+pub fn connection_management(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<CmRow> {
+    let message = CmMessage::parse(packet.payload(batch_bytes)).ok()?;
+    let mut row = CmRow {
+        time_ns: packet.time_ns,
+        src: packet.src,
+        dst: packet.dst,
+        message: message.name().to_owned(),
+        local_comm_id: 0,
+        remote_comm_id: None,
+        qpn: None,
+        starting_psn: None,
+        service_id: None,
+    };
+    let (local, remote) = match message {
+        CmMessage::Req(req) => {
+            row.qpn = Some(req.local_qpn);
+            row.starting_psn = Some(req.starting_psn.value());
+            row.service_id = Some(req.service_id);
+            (req.local_comm_id, None)
+        }
+        CmMessage::Rep(rep) => {
+            row.qpn = Some(rep.local_qpn);
+            row.starting_psn = Some(rep.starting_psn.value());
+            (rep.local_comm_id, Some(rep.remote_comm_id))
+        }
+        CmMessage::Dreq(dreq) => {
+            row.qpn = Some(dreq.remote_qpn);
+            (dreq.local_comm_id, Some(dreq.remote_comm_id))
+        }
+        CmMessage::Mra(mra) => (mra.local_comm_id, Some(mra.remote_comm_id)),
+        CmMessage::Rej(rej) => (rej.local_comm_id, Some(rej.remote_comm_id)),
+        CmMessage::Rtu(ids) | CmMessage::Drep(ids) => (ids.local_comm_id, Some(ids.remote_comm_id)),
+        CmMessage::SidrReq(sidr) => {
+            row.service_id = Some(sidr.service_id);
+            (sidr.request_id, None)
+        }
+        CmMessage::SidrRep(sidr) => {
+            row.qpn = Some(sidr.qpn);
+            row.service_id = Some(sidr.service_id);
+            (sidr.request_id, None)
+        }
+        CmMessage::Lap(lap) => (lap.local_comm_id, Some(lap.remote_comm_id)),
+        CmMessage::Apr(apr) => (apr.local_comm_id, Some(apr.remote_comm_id)),
+    };
+    row.local_comm_id = local;
+    row.remote_comm_id = remote;
+    Some(row)
+}

@@ -1,0 +1,215 @@
+//! Which sequence numbers of a connection have been seen, and how often.
+//!
+//! Sequence numbers come as long runs, so the ledger holds runs of PSNs with an equal count. A stream seen once is one
+//! run; at a mirror sink, where each packet stands twice, there are two: what was seen twice, and after it what still
+//! waits for its copy. Repeats, losses and READ requests that start again in the middle of an earlier one split and join
+//! runs, and none of them needs to be known beforehand:
+//!
+//! ```text
+//! seen 0 1 2 3 | 0 1 2   (copies)      -> [0..3):2 [3..4):1
+//! then 1 2 3   (go-back-N)             -> [0..1):2 [1..3):3 [3..4):2
+//! ```
+
+use ibscope_parsers::Psn;
+
+/// Most runs that are kept per ledger; the oldest are forgotten first. A packet older than all of them counts as new.
+const MAX_RUNS: usize = 256;
+
+/// Counts per PSN, unwrapped from `BITS` bits to 64.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    runs: Vec<Run>,
+    /// Largest unwrapped number seen.
+    high: i64,
+    overflowed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    start: i64,
+    /// One past the last.
+    end: i64,
+    count: u32,
+}
+
+/// Where and how often a packet was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The PSN without its wrap-around; the first one of a connection keeps its value.
+    pub(super) number: i64,
+    /// 1 for the first time.
+    pub(super) occurrence: u32,
+}
+
+impl Ledger {
+    /// Notes a packet that takes `span` sequence numbers from `psn` on (more than one for READ requests).
+    pub(super) fn note(&mut self, psn: Psn, span: u32) -> Entry {
+        let number = match self.runs.last() {
+            None => i64::from(psn.value()),
+            Some(_) => self.high + i64::from(psn.since(Psn::new(self.high as u32))),
+        };
+        Entry { number, occurrence: self.add(number, number + i64::from(span.max(1))) }
+    }
+
+    /// Notes a 16-bit number of a layer above (UCX over UD).
+    pub(super) fn note_u16(&mut self, sequence: u16) -> u32 {
+        let number = match self.runs.last() {
+            None => i64::from(sequence),
+            Some(_) => self.high + i64::from(sequence.wrapping_sub(self.high as u16).cast_signed()),
+        };
+        self.add(number, number + 1)
+    }
+
+    /// True once runs had to be forgotten.
+    pub(super) const fn overflowed(&self) -> bool {
+        self.overflowed
+    }
+
+    fn add(&mut self, start: i64, end: i64) -> u32 {
+        self.high = self.high.max(end - 1);
+        // The next packet of a stream that is seen once.
+        if let Some(last) = self.runs.last_mut()
+            && last.end == start
+            && last.count == 1
+        {
+            last.end = end;
+            return 1;
+        }
+        let from = self.runs.partition_point(|run| run.end <= start);
+        let to = self.runs.partition_point(|run| run.start < end);
+        // The next copy at a sink: the run that waits gives its first number to the run before it.
+        if to == from + 1
+            && let Some([before, waiting]) = from.checked_sub(1).and_then(|first| self.runs.get_mut(first..to))
+            && waiting.start == start
+            && end < waiting.end
+            && before.end == start
+            && before.count == waiting.count + 1
+        {
+            before.end = end;
+            waiting.start = end;
+            return before.count;
+        }
+        self.splice(from, to, start, end)
+    }
+
+    /// The general case: counts [start, end) once more, where the runs `from..to` overlap it.
+    fn splice(&mut self, from: usize, to: usize, start: i64, end: i64) -> u32 {
+        let mut pieces: Vec<Run> = Vec::with_capacity(to - from + 4);
+        let mut occurrence = None;
+        let mut at = start;
+        let mut put = |run: Run| {
+            if run.start < run.end {
+                match pieces.last_mut() {
+                    Some(last) if last.end == run.start && last.count == run.count => last.end = run.end,
+                    _ => pieces.push(run),
+                }
+            }
+        };
+        // The neighbours come along so that equal counts join.
+        let (first, last) = (from.saturating_sub(1), (to + 1).min(self.runs.len()));
+        for run in self.runs.get(first..last).unwrap_or_default() {
+            if run.end <= start {
+                put(*run);
+                continue;
+            }
+            let (inside_start, inside_end) = (run.start.clamp(start, end), run.end.clamp(start, end));
+            if at < inside_start {
+                put(Run { start: at, end: inside_start, count: 1 });
+                occurrence.get_or_insert(1);
+            }
+            put(Run { start: run.start, end: inside_start, count: run.count });
+            put(Run { start: inside_start, end: inside_end, count: run.count + 1 });
+            if inside_start < inside_end {
+                occurrence.get_or_insert(run.count + 1);
+                at = inside_end;
+            } else if run.start >= end && at < end {
+                put(Run { start: at, end, count: 1 });
+                occurrence.get_or_insert(1);
+                at = end;
+            }
+            put(Run { start: inside_end.max(run.start), end: run.end, count: run.count });
+        }
+        if at < end {
+            put(Run { start: at, end, count: 1 });
+            occurrence.get_or_insert(1);
+        }
+        self.runs.splice(first..last, pieces);
+        if let Some(surplus) = self.runs.len().checked_sub(MAX_RUNS).filter(|&surplus| surplus > 0) {
+            self.runs.drain(..surplus);
+            self.overflowed = true;
+        }
+        occurrence.unwrap_or(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn occurrences(psns: &[u32]) -> Vec<u32> {
+        let mut ledger = Ledger::default();
+        psns.iter().map(|&psn| ledger.note(Psn::new(psn), 1).occurrence).collect()
+    }
+
+    #[test]
+    fn a_stream_seen_once_is_one_run() {
+        let mut ledger = Ledger::default();
+        for psn in 0xFF_FFF0..0x100_0010u32 {
+            assert_eq!(ledger.note(Psn::new(psn), 1), Entry { number: i64::from(psn), occurrence: 1 });
+        }
+        assert_eq!(ledger.runs.len(), 1);
+    }
+
+    #[test]
+    fn copies_may_lag() {
+        assert_eq!(occurrences(&[0, 1, 0, 2, 3, 1, 2, 3]), [1, 1, 2, 1, 1, 2, 2, 2]);
+    }
+
+    #[test]
+    fn go_back_n_and_a_hole_that_is_filled() {
+        // 2 was lost before the capture; the sender goes back to it.
+        assert_eq!(occurrences(&[0, 1, 3, 4, 2, 3, 4, 5]), [1, 1, 1, 1, 1, 2, 2, 1]);
+    }
+
+    #[test]
+    fn a_read_that_starts_again_in_the_middle_is_a_repeat() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.note(Psn::new(10), 8).occurrence, 1);
+        assert_eq!(ledger.note(Psn::new(18), 1).occurrence, 1);
+        assert_eq!(ledger.note(Psn::new(14), 4).occurrence, 2);
+        assert_eq!(ledger.note(Psn::new(19), 1).occurrence, 1);
+    }
+
+    #[test]
+    fn old_runs_are_forgotten_and_said() {
+        let mut ledger = Ledger::default();
+        for index in 0..=MAX_RUNS as u32 {
+            assert!(!ledger.overflowed());
+            ledger.note(Psn::new(index * 2), 1);
+        }
+        assert!(ledger.overflowed());
+        assert_eq!(ledger.note(Psn::new(MAX_RUNS as u32 * 2), 1).occurrence, 2);
+    }
+
+    proptest! {
+        /// Against a map from number to count, for spans and orders of every kind within the window.
+        #[test]
+        fn counts_like_a_map(steps in prop::collection::vec((0u32..60, 1u32..6), 1..200)) {
+            let mut ledger = Ledger::default();
+            let mut map: HashMap<i64, u32> = HashMap::new();
+            for (psn, span) in steps {
+                let entry = ledger.note(Psn::new(psn), span);
+                let start = i64::from(psn);
+                for number in start..start + i64::from(span) {
+                    *map.entry(number).or_default() += 1;
+                }
+                prop_assert_eq!(entry, Entry { number: start, occurrence: map[&start] });
+                prop_assert!(ledger.runs.windows(2).all(|pair| pair[0].end <= pair[1].start
+                    && (pair[0].end < pair[1].start || pair[0].count != pair[1].count)));
+                prop_assert!(ledger.runs.iter().all(|run| (run.start..run.end).all(|n| map[&n] == run.count)));
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! One input, cut into batches at record ends.
+
+use super::source::{Digests, Source};
+use super::{InputError, format};
+use crate::model::Batch;
+use ibscope_parsers::frame::{Framing, Item, LinkType};
+use ibscope_parsers::{ErrorKind, ParseError};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Bytes that a batch holds, unless a single record is larger. One mebibyte keeps a batch within the second-level
+/// cache of a core while it is decoded, and is some thousand small packets.
+const BATCH_BYTES: usize = 1 << 20;
+/// Bytes that are read to find the first packet.
+const HEAD_BYTES: usize = 64 << 10;
+
+/// An opened input whose first packet has been seen.
+pub struct Capture {
+    path: PathBuf,
+    input: u32,
+    source: Source,
+    framing: Framing,
+    /// Bytes read and not yet cut; `buffer[..filled]` is valid.
+    buffer: Vec<u8>,
+    filled: usize,
+    /// Offset of `buffer[0]` in the decompressed file.
+    offset_bytes: u64,
+    records: u64,
+    first_time_ns: Option<i64>,
+    format: String,
+    /// The source has ended, and how, where not well.
+    end: Option<Option<io::Error>>,
+    note: Option<String>,
+    finished: bool,
+}
+
+/// What is known of an input when it has been read.
+#[derive(Clone, Debug, Default)]
+pub struct Ending {
+    /// Length and digests of what was read.
+    pub digests: Digests,
+    /// Why it ended early, where it did: begins with `truncated_input`, `corrupt_input` or `read_error` and names the
+    /// offset.
+    pub note: Option<String>,
+}
+
+impl Capture {
+    /// Reads the head of an input up to its first packet.
+    pub(super) fn open(input: u32, path: &Path, source: Source) -> Result<Self, InputError> {
+        let mut capture = Self {
+            path: path.to_owned(),
+            input,
+            source,
+            framing: Framing::detect(&EMPTY_PCAP).map_err(|source| corrupt(path, 0, source))?.0,
+            buffer: Vec::new(),
+            filled: 0,
+            offset_bytes: 0,
+            records: 0,
+            first_time_ns: None,
+            format: String::new(),
+            end: None,
+            note: None,
+            finished: false,
+        };
+        capture.fill(HEAD_BYTES);
+        capture.detect()?;
+        capture.find_first_record()?;
+        Ok(capture)
+    }
+
+    /// The path as given.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Format, byte order, link types and compression in one line.
+    #[must_use]
+    pub fn format(&self) -> &str {
+        &self.format
+    }
+
+    /// Time of the first packet, nanoseconds since the epoch; `None` where it has none.
+    #[must_use]
+    pub fn first_time_ns(&self) -> Option<i64> {
+        self.first_time_ns
+    }
+
+    /// The next whole records. `spare` is an old buffer that may be used again.
+    pub fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch> {
+        if self.finished {
+            return None;
+        }
+        let framing = self.framing.clone();
+        let first_record = self.records;
+        let mut wanted = BATCH_BYTES;
+        loop {
+            self.fill(wanted);
+            let (cut, stop) = self.walk();
+            if cut == 0
+                && let Some(ParseError { kind: ErrorKind::Truncated { needed, .. }, .. }) = stop
+                && self.end.is_none()
+            {
+                // A record larger than the buffer; `Framing` bounds what it can ask for.
+                wanted = needed.max(wanted * 2);
+                continue;
+            }
+            let at_end = self.end.is_some() || stop.is_some_and(|error| !error.is_truncated());
+            if at_end && let Some(stop) = stop {
+                self.note = Some(self.why(cut, &stop));
+            } else if at_end && let Some(Some(error)) = &self.end {
+                // The decompressor failed exactly at a record end.
+                self.note = Some(early_end(error, self.offset_bytes + self.filled as u64));
+            }
+            self.finished = at_end;
+            if cut == 0 {
+                return None;
+            }
+            let mut bytes = std::mem::replace(&mut self.buffer, spare);
+            let rest = &bytes[cut..self.filled];
+            // The spare keeps its length, so that what is read into it need not be zeroed first.
+            if self.buffer.len() < rest.len() {
+                self.buffer.resize(rest.len(), 0);
+            }
+            self.buffer[..rest.len()].copy_from_slice(rest);
+            bytes.truncate(cut);
+            let offset_bytes = self.offset_bytes;
+            self.offset_bytes += cut as u64;
+            self.filled -= cut;
+            return Some(Batch { input: self.input, bytes, framing, first_record, offset_bytes });
+        }
+    }
+
+    /// What was read, after the last batch.
+    #[must_use]
+    pub fn ending(&self) -> Ending {
+        Ending { digests: self.source.digests(), note: self.note.clone() }
+    }
+
+    /// Reads until `wanted` bytes are there or the source ends.
+    fn fill(&mut self, wanted: usize) {
+        if self.buffer.len() < wanted {
+            self.buffer.resize(wanted, 0);
+        }
+        while self.filled < wanted && self.end.is_none() {
+            match self.source.read(&mut self.buffer[self.filled..wanted]) {
+                Ok(0) => self.end = Some(None),
+                Ok(count) => self.filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => self.end = Some(Some(error)),
+            }
+        }
+    }
+
+    /// Walks the records in the buffer: the length of the whole ones, and why it stopped if not at the very end.
+    fn walk(&mut self) -> (usize, Option<ParseError>) {
+        let mut at = 0;
+        while at < self.filled {
+            match self.framing.next(&self.buffer[at..self.filled]) {
+                Ok((item, length)) => {
+                    self.records += u64::from(matches!(item, Item::Record(_)));
+                    at += length;
+                }
+                Err(error) => return (at, Some(error)),
+            }
+        }
+        (at, None)
+    }
+
+    fn why(&self, cut: usize, stop: &ParseError) -> String {
+        let offset_bytes = self.offset_bytes + cut as u64;
+        match &self.end {
+            Some(Some(error)) if stop.is_truncated() => early_end(error, offset_bytes),
+            _ if stop.is_truncated() => format!(
+                "truncated_input: the file ends inside a record that starts at offset {offset_bytes}: {}",
+                describe(stop)
+            ),
+            _ => format!(
+                "corrupt_input: the record at offset {offset_bytes} cannot be ({}); what follows it was not read",
+                describe(stop)
+            ),
+        }
+    }
+
+    fn detect(&mut self) -> Result<(), InputError> {
+        let head = &self.buffer[..self.filled];
+        let (framing, header_bytes) = Framing::detect(head).map_err(|error| {
+            if let Some(Some(source)) = self.end.take() {
+                return unreadable(&self.path, self.filled as u64, source);
+            }
+            if error.is_truncated() {
+                let missing = describe(&error);
+                return InputError::NoRecord { path: self.path.clone(), length_bytes: self.filled as u64, missing };
+            }
+            let found = match head.first_chunk::<4>() {
+                Some(magic) => format!("the file starts with {:02x} {:02x} {:02x} {:02x}", magic[0], magic[1], magic[2], magic[3]),
+                None => "the file is shorter than a magic number".to_owned(),
+            };
+            InputError::NotACapture { path: self.path.clone(), found }
+        })?;
+        self.framing = framing;
+        self.format = format::describe(head, &self.framing, self.source.compression);
+        if let Framing::Pcap(_) = self.framing
+            && let Some(interface) = self.framing.interfaces().first()
+            && let Some(why) = unusable(interface.link_type)
+        {
+            let link_type = interface.link_type.to_string();
+            return Err(InputError::LinkType { path: self.path.clone(), link_type, why });
+        }
+        self.buffer.copy_within(header_bytes..self.filled, 0);
+        self.filled -= header_bytes;
+        self.offset_bytes = header_bytes as u64;
+        Ok(())
+    }
+
+    /// Looks ahead to the first packet, without cutting anything.
+    fn find_first_record(&mut self) -> Result<(), InputError> {
+        let mut wanted = HEAD_BYTES;
+        loop {
+            let mut framing = self.framing.clone();
+            let mut at = 0;
+            let stop = loop {
+                match framing.next(&self.buffer[at..self.filled]) {
+                    Ok((Item::Record(record), _)) => {
+                        self.first_time_ns = record.time_ns;
+                        if let Framing::Pcapng(_) = framing {
+                            self.format = format::describe(&self.buffer[..self.filled], &framing, self.source.compression);
+                        }
+                        return Ok(());
+                    }
+                    Ok((_, length)) => at += length,
+                    Err(stop) => break stop,
+                }
+            };
+            let offset_bytes = self.offset_bytes + at as u64;
+            if !stop.is_truncated() {
+                return Err(corrupt(&self.path, offset_bytes, stop));
+            }
+            match self.end.take() {
+                Some(Some(source)) => return Err(unreadable(&self.path, offset_bytes, source)),
+                Some(None) => {
+                    let length_bytes = self.offset_bytes + self.filled as u64;
+                    let missing = if at == self.filled { "it holds no packet".to_owned() } else { describe(&stop) };
+                    return Err(InputError::NoRecord { path: self.path.clone(), length_bytes, missing });
+                }
+                None => {
+                    wanted = wanted.max(self.filled) * 2;
+                    self.fill(wanted);
+                }
+            }
+        }
+    }
+}
+
+/// A valid header, to have a framing before the file has been looked at.
+const EMPTY_PCAP: [u8; 24] = [
+    0xD4, 0xC3, 0xB2, 0xA1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0, 247, 0, 0, 0,
+];
+
+fn corrupt(path: &Path, offset_bytes: u64, source: ParseError) -> InputError {
+    InputError::Corrupt { path: path.to_owned(), offset_bytes, source }
+}
+
+fn unreadable(path: &Path, offset_bytes: u64, source: io::Error) -> InputError {
+    let advice = if source.kind() == io::ErrorKind::UnexpectedEof {
+        "the compressed file ends too early, before its first packet: copy it again"
+    } else {
+        "check the file and the disk that it lies on"
+    };
+    InputError::Read { path: path.to_owned(), offset_bytes, source, advice }
+}
+
+fn early_end(error: &io::Error, offset_bytes: u64) -> String {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        format!("truncated_input: the compressed file ends too early, at offset {offset_bytes} of its content: {error}")
+    } else {
+        format!("read_error: reading failed at offset {offset_bytes}: {error}; what follows was not read")
+    }
+}
+
+/// The error without its position, which callers state in bytes of the file.
+fn describe(error: &ParseError) -> String {
+    match error.kind {
+        ErrorKind::Truncated { needed, available } => {
+            format!("{} needs {needed} bytes and {available} are there", error.layer)
+        }
+        ErrorKind::Invalid { field, value } => format!("{} with {field} {value:#x}", error.layer),
+    }
+}
+
+/// Why captures of this link type cannot be analysed; `None` where they can.
+pub(super) fn unusable(link_type: LinkType) -> Option<&'static str> {
+    match link_type {
+        LinkType::ETHERNET
+        | LinkType::RAW
+        | LinkType::SLL
+        | LinkType::ERF
+        | LinkType::INFINIBAND
+        | LinkType::SLL2 => None,
+        LinkType::IPOIB => Some(
+            "holds IP packets without InfiniBand headers (no LRH, no BTH), so it shows no verbs or MPI traffic; capture \
+             with ibdump on the port instead",
+        ),
+        _ => Some("holds no InfiniBand or RoCE packets that ibscope knows; capture with ibdump or, for RoCE, tcpdump"),
+    }
+}

@@ -1,0 +1,29 @@
+//! What a file says of itself, for people: format, byte order, resolution.
+
+use ibscope_parsers::frame::Framing;
+use pcap_parser::{parse_pcap_header, parse_sectionheaderblock};
+
+/// One line about the capture whose first bytes are `head`; `framing` has read its interfaces.
+pub(super) fn describe(head: &[u8], framing: &Framing, compression: &str) -> String {
+    let mut link_types: Vec<String> =
+        framing.interfaces().iter().map(|interface| interface.link_type.to_string()).collect();
+    link_types.sort_unstable();
+    link_types.dedup();
+    let links = link_types.join(", ");
+    let container = if let Ok((_, header)) = parse_pcap_header(head) {
+        let order = if header.is_bigendian() { "big-endian" } else { "little-endian" };
+        let unit = if header.is_nanosecond_precision() { "nanoseconds" } else { "microseconds" };
+        let modified = if header.is_modified_format() { ", modified" } else { "" };
+        format!(
+            "pcap {}.{}{modified}, {order}, {unit}, snaplen {}",
+            header.version_major, header.version_minor, header.snaplen
+        )
+    } else if let Ok((_, section)) = parse_sectionheaderblock(head) {
+        let order = if section.big_endian() { "big-endian" } else { "little-endian" };
+        format!("pcapng {}.{}, {order}", section.major_version, section.minor_version)
+    } else {
+        // pcap-parser does not know the big-endian modified form, which `Framing` has accepted.
+        "pcap".to_owned()
+    };
+    format!("{container}, {links}, {compression}")
+}

@@ -1,0 +1,204 @@
+//! Bytes of one input: opened, counted, digested, and decompressed by what they start with.
+
+use super::{InputError, is_stdin};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use xxhash_rust::xxh3::Xxh3;
+
+/// Compressed bytes that are read at a time.
+const READ_BYTES: usize = 256 << 10;
+/// Largest window that a zstd frame may ask for, as a power of two: 128 MiB, zstd's own default limit. It bounds the
+/// memory that a hostile file can take.
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+
+const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+/// Skippable zstd frames have magics 0x184D2A50 to 0x184D2A5F; a compressed file may start with one.
+const ZSTD_SKIPPABLE_MAGIC: [u8; 3] = [0x2A, 0x4D, 0x18];
+
+/// How inputs are read.
+#[derive(Clone, Debug, Default)]
+pub struct SourceOptions {
+    /// Compute SHA-256 beside XXH3-128.
+    pub sha256: bool,
+    /// Counts the bytes read of all inputs, for a progress bar.
+    pub bytes_read: Arc<AtomicU64>,
+}
+
+/// Length and digests of the bytes read, compressed as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Digests {
+    /// Bytes read.
+    pub length_bytes: u64,
+    /// XXH3-128, hexadecimal.
+    pub xxh3_128: String,
+    /// SHA-256, hexadecimal, where it was asked for.
+    pub sha256: Option<String>,
+}
+
+/// A decompressed stream of one input.
+pub(super) struct Source {
+    reader: Box<dyn Read + Send>,
+    tally: Arc<Mutex<Tally>>,
+    /// `plain`, `gzip` or `zstd`.
+    pub(super) compression: &'static str,
+}
+
+#[derive(Default)]
+struct Tally {
+    length_bytes: u64,
+    xxh3: Xxh3,
+    sha256: Option<Sha256>,
+}
+
+/// Counts and digests what passes.
+struct Tallied<R> {
+    inner: R,
+    tally: Arc<Mutex<Tally>>,
+    bytes_read: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Tallied<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = &buffer[..count];
+        tally.length_bytes += count as u64;
+        tally.xxh3.update(bytes);
+        if let Some(sha256) = &mut tally.sha256 {
+            sha256.update(bytes);
+        }
+        self.bytes_read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+impl Source {
+    /// Opens a path, or standard input for `-`.
+    pub(super) fn open(path: &Path, options: &SourceOptions) -> Result<Self, InputError> {
+        let raw: Box<dyn Read + Send> = if is_stdin(path) {
+            Box::new(io::stdin())
+        } else {
+            let failed = |source| InputError::Open { path: path.to_owned(), source };
+            let file = File::open(path).map_err(failed)?;
+            if file.metadata().map_err(failed)?.is_dir() {
+                return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
+            }
+            Box::new(file)
+        };
+        Self::new(raw, options).map_err(|source| InputError::Read {
+            path: path.to_owned(),
+            offset_bytes: 0,
+            source,
+            advice: "check the file and the disk that it lies on",
+        })
+    }
+
+    fn new(raw: Box<dyn Read + Send>, options: &SourceOptions) -> io::Result<Self> {
+        let tally = Arc::new(Mutex::new(Tally {
+            sha256: options.sha256.then(Sha256::new),
+            ..Tally::default()
+        }));
+        let mut tallied = Tallied { inner: raw, tally: Arc::clone(&tally), bytes_read: Arc::clone(&options.bytes_read) };
+        let mut head = Vec::with_capacity(ZSTD_MAGIC.len());
+        tallied.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut head)?;
+        let is_zstd = head == ZSTD_MAGIC || head.get(1..) == Some(&ZSTD_SKIPPABLE_MAGIC) && head[0] & 0xF0 == 0x50;
+        let is_gzip = head.starts_with(&GZIP_MAGIC);
+        let whole = io::Cursor::new(head).chain(tallied);
+        let (reader, compression): (Box<dyn Read + Send>, _) = if is_zstd {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(io::BufReader::with_capacity(READ_BYTES, whole))?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+            (Box::new(decoder), "zstd")
+        } else if is_gzip {
+            let buffered = io::BufReader::with_capacity(READ_BYTES, whole);
+            (Box::new(flate2::bufread::MultiGzDecoder::new(buffered)), "gzip")
+        } else {
+            (Box::new(whole), "plain")
+        };
+        Ok(Self { reader, tally, compression })
+    }
+
+    /// What has been read so far.
+    pub(super) fn digests(&self) -> Digests {
+        let tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        Digests {
+            length_bytes: tally.length_bytes,
+            xxh3_128: format!("{:032x}", tally.xxh3.digest128()),
+            sha256: tally.sha256.clone().map(|sha256| hex(&sha256.finalize())),
+        }
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(buffer)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    fn read(bytes: Vec<u8>) -> (io::Result<Vec<u8>>, Digests) {
+        let options = SourceOptions { sha256: true, ..SourceOptions::default() };
+        let mut source = Source::new(Box::new(io::Cursor::new(bytes)), &options).unwrap();
+        let mut all = Vec::new();
+        let result = source.read_to_end(&mut all).map(|_| all);
+        (result, source.digests())
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn compression_is_told_by_magic_and_members_follow_each_other() {
+        let (first, second) = (vec![7u8; 300_000], vec![9u8; 10]);
+        let both = [first.clone(), second.clone()].concat();
+        assert_eq!(read(both.clone()).0.unwrap(), both);
+        assert_eq!(read([gzip(&first), gzip(&second)].concat()).0.unwrap(), both);
+        let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
+        assert_eq!(read([zstd(&first), zstd(&second)].concat()).0.unwrap(), both);
+        let skippable = [0x50, 0x2A, 0x4D, 0x18, 2, 0, 0, 0, 1, 2];
+        assert_eq!(read([&skippable[..], &zstd(&both)].concat()).0.unwrap(), both);
+        assert_eq!(read(vec![1]).0.unwrap(), [1]);
+        assert_eq!(read(Vec::new()).0.unwrap(), Vec::<u8>::new());
+    }
+
+    #[test]
+    fn digests_are_of_the_bytes_as_they_lie_on_disk() {
+        // SHA-256 of "abc" (FIPS 180-2, B.1); XXH3-128 of "abc" (xxhsum -H2 of xxHash 0.8).
+        let (_, digests) = read(b"abc".to_vec());
+        assert_eq!(digests.length_bytes, 3);
+        assert_eq!(
+            digests.sha256.unwrap(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+        assert_eq!(digests.xxh3_128, "06b05ab6733a618578af5f94892f3950");
+        let packed = gzip(&[1; 1000]);
+        assert_eq!(read(packed.clone()).1.length_bytes, packed.len() as u64);
+    }
+
+    #[test]
+    fn cut_streams_say_that_they_end_too_early() {
+        for packed in [gzip(&[1; 100_000]), zstd::encode_all(&[1; 100_000][..], 1).unwrap()] {
+            let (result, _) = read(packed[..packed.len() / 2].to_vec());
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What of a capture was understood, and what was not: goes with every result.
+
+use ibscope_parsers::Layer;
+use ibscope_parsers::frame::Statistics;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Counts over the records of one input or of all. `records = infiniband + other_frames + undecoded`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Packet records read.
+    pub records: u64,
+    /// InfiniBand packets among them: a BTH was read.
+    pub infiniband: u64,
+    /// Frames that are no InfiniBand, by what they are (`TCP`, `ARP`, `UDP port 53` ...).
+    pub other_frames: BTreeMap<String, u64>,
+    /// Records that could not be decoded, by layer and reason.
+    pub undecoded: BTreeMap<String, u64>,
+    /// Records outside `--from` and `--to`; they are in none of the sums above but `records`.
+    pub outside_window: u64,
+    /// InfiniBand packets of which not all bytes were captured.
+    pub truncated: u64,
+    /// Packets with an opcode that the specification does not define.
+    pub unknown_opcode: u64,
+    /// Records whose time lies before that of the record before them.
+    pub time_backwards: u64,
+    /// Records without a time (pcapng simple packets): in the matrix, not in the timeline.
+    pub without_time: u64,
+    /// Packets whose ICRC was computed and fits.
+    pub icrc_ok: u64,
+    /// Packets whose ICRC was computed and does not fit.
+    pub icrc_bad: u64,
+    /// Packets that the capturing interfaces say they dropped (pcapng interface statistics).
+    pub interface_drops: u64,
+    /// Second copies of packets that passed two observation points of one file.
+    pub mirror_copies: u64,
+    /// Connections whose window of sequence numbers overflowed: repeats older than the window were not recognised.
+    pub window_overflows: u64,
+    /// MPI messages whose start was seen and whose end was not.
+    pub mpi_incomplete: u64,
+    /// Packets to queue pairs 0 and 1.
+    pub management: u64,
+    /// Packets from or to multicast and permissive addresses.
+    pub multicast: u64,
+    /// Smallest record time in nanoseconds since the epoch.
+    pub first_time_ns: Option<i64>,
+    /// Largest record time in nanoseconds since the epoch.
+    pub last_time_ns: Option<i64>,
+}
+
+impl Coverage {
+    /// Adds the counts of another part of the same input, or of another input.
+    pub fn merge(&mut self, other: &Self) {
+        self.records += other.records;
+        self.infiniband += other.infiniband;
+        for (into, from) in [(&mut self.other_frames, &other.other_frames), (&mut self.undecoded, &other.undecoded)] {
+            for (name, count) in from {
+                *into.entry(name.clone()).or_default() += count;
+            }
+        }
+        self.outside_window += other.outside_window;
+        self.truncated += other.truncated;
+        self.unknown_opcode += other.unknown_opcode;
+        self.time_backwards += other.time_backwards;
+        self.without_time += other.without_time;
+        self.icrc_ok += other.icrc_ok;
+        self.icrc_bad += other.icrc_bad;
+        self.interface_drops += other.interface_drops;
+        self.mirror_copies += other.mirror_copies;
+        self.window_overflows += other.window_overflows;
+        self.mpi_incomplete += other.mpi_incomplete;
+        self.management += other.management;
+        self.multicast += other.multicast;
+        self.first_time_ns = [self.first_time_ns, other.first_time_ns].into_iter().flatten().min();
+        self.last_time_ns = [self.last_time_ns, other.last_time_ns].into_iter().flatten().max();
+    }
+
+    /// Records that are no InfiniBand.
+    #[must_use]
+    pub fn other(&self) -> u64 {
+        self.other_frames.values().sum()
+    }
+
+    /// Records that could not be decoded.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.undecoded.values().sum()
+    }
+
+    /// Share of the records that were understood (InfiniBand or known to be something else), in percent.
+    #[must_use]
+    pub fn decoded_percent(&self) -> f64 {
+        if self.records == 0 {
+            return 100.0;
+        }
+        (self.records - self.failed()) as f64 * 100.0 / self.records as f64
+    }
+}
+
+/// Counts of one batch, cheap to add to; becomes [`Coverage`] when the batch is done.
+#[derive(Clone, Debug, Default)]
+pub struct BatchCounts {
+    /// The counts that need no name.
+    pub counts: Coverage,
+    /// Other frames by kind.
+    pub other: BTreeMap<ibscope_parsers::link::NotInfiniband, u64>,
+    /// Undecoded records by layer and whether they were cut short.
+    pub failed: BTreeMap<(Layer, bool), u64>,
+    /// Interface statistics met, in order.
+    pub statistics: Vec<Statistics>,
+    /// Time of the first and of the last record that has one.
+    pub times_ns: Option<(i64, i64)>,
+}
+
+impl BatchCounts {
+    /// The counts with names.
+    #[must_use]
+    pub fn into_coverage(self) -> Coverage {
+        let mut coverage = self.counts;
+        for (what, count) in self.other {
+            *coverage.other_frames.entry(what.to_string()).or_default() += count;
+        }
+        for ((layer, cut), count) in self.failed {
+            let why = if cut { "cut short" } else { "not valid" };
+            *coverage.undecoded.entry(format!("{layer} {why}")).or_default() += count;
+        }
+        coverage
+    }
+}

@@ -1,0 +1,163 @@
+//! The waist of the program in memory: one InfiniBand packet in 64 bytes.
+
+use ibscope_parsers::ib::Opcode;
+use ibscope_parsers::ib::crc::CrcVerdict;
+use ibscope_parsers::{Endpoint, Psn, Qpn};
+
+/// What a packet is counted as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// Traffic of the applications.
+    Data = 0,
+    /// Destination queue pair 0 or 1.
+    Management = 1,
+    /// A multicast or permissive LID, a multicast GID or IP address.
+    Multicast = 2,
+}
+
+impl Kind {
+    /// All kinds, in the order of their discriminants.
+    pub const ALL: [Self; 3] = [Self::Data, Self::Management, Self::Multicast];
+
+    /// The name used in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Management => "management",
+            Self::Multicast => "multicast",
+        }
+    }
+}
+
+/// One decoded packet. Offsets point into the bytes of the batch that it came from.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PacketRecord {
+    /// Capture time in nanoseconds since the epoch; [`PacketRecord::NO_TIME`] where the record has none.
+    pub time_ns: i64,
+    /// Source: LID, GID or IP address.
+    pub src: Endpoint,
+    /// Destination: LID, GID or IP address.
+    pub dst: Endpoint,
+    /// Opcode in the top 8 bits, destination queue pair in the low 24.
+    opcode_and_dest_qp: u32,
+    /// Flags in the top 8 bits (the two lowest of them are the [`Kind`]), PSN in the low 24.
+    flags_and_psn: u32,
+    /// LRH to VCRC, or the whole Ethernet frame.
+    pub wire_bytes: u32,
+    /// By opcode: RETH `DMALen`, AETH, or the source queue pair of a datagram; else 0.
+    pub extension: u32,
+    /// Where the InfiniBand payload starts in the batch.
+    pub payload_offset: u32,
+    /// True length of the payload, without pad and ICRC.
+    pub payload_bytes: u16,
+    /// How much of it was captured.
+    pub captured_payload_bytes: u16,
+}
+
+const _: () = assert!(size_of::<PacketRecord>() == 64, "a record fills one cache line");
+
+impl PacketRecord {
+    /// Stands for "the record has no time" (pcapng simple packets).
+    pub const NO_TIME: i64 = i64::MIN;
+
+    const ACK_REQUESTED: u32 = 1 << 26;
+
+    /// Puts opcode, queue pair, PSN and kind into their words; the other fields are taken as they are.
+    #[must_use]
+    #[allow(clippy::too_many_arguments)]
+    pub const fn new(
+        time_ns: i64,
+        (src, dst): (Endpoint, Endpoint),
+        (opcode, dest_qp): (Opcode, Qpn),
+        (kind, psn, ack_requested): (Kind, Psn, bool),
+        wire_bytes: u32,
+        extension: u32,
+        payload_offset: u32,
+        (payload_bytes, captured_payload_bytes): (u16, u16),
+    ) -> Self {
+        let flags = (kind as u32) << 24 | if ack_requested { Self::ACK_REQUESTED } else { 0 };
+        Self {
+            time_ns,
+            src,
+            dst,
+            opcode_and_dest_qp: (opcode.0 as u32) << 24 | dest_qp.value(),
+            flags_and_psn: flags | psn.value(),
+            wire_bytes,
+            extension,
+            payload_offset,
+            payload_bytes,
+            captured_payload_bytes,
+        }
+    }
+
+    /// The BTH opcode.
+    #[must_use]
+    pub const fn opcode(&self) -> Opcode {
+        Opcode((self.opcode_and_dest_qp >> 24) as u8)
+    }
+
+    /// The destination queue pair.
+    #[must_use]
+    pub const fn dest_qp(&self) -> Qpn {
+        Qpn::new(self.opcode_and_dest_qp)
+    }
+
+    /// The packet sequence number.
+    #[must_use]
+    pub const fn psn(&self) -> Psn {
+        Psn::new(self.flags_and_psn)
+    }
+
+    /// What the packet is counted as.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self.flags_and_psn >> 24 & 3 {
+            0 => Kind::Data,
+            1 => Kind::Management,
+            _ => Kind::Multicast,
+        }
+    }
+
+    /// The sender asked for an acknowledgement.
+    #[must_use]
+    pub const fn ack_requested(&self) -> bool {
+        self.flags_and_psn & Self::ACK_REQUESTED != 0
+    }
+
+    /// The captured payload, from the bytes of the packet's batch.
+    #[must_use]
+    pub fn payload<'a>(&self, batch_bytes: &'a [u8]) -> &'a [u8] {
+        let start = self.payload_offset as usize;
+        batch_bytes.get(start..start + usize::from(self.captured_payload_bytes)).unwrap_or_default()
+    }
+}
+
+/// One InfiniBand packet with everything that `inspect` shows of it.
+#[derive(Clone, Copy, Debug)]
+pub struct InspectedPacket {
+    /// Number of its record in the file, from 1.
+    pub frame: u64,
+    /// Capture time in nanoseconds since the epoch, where the record has one.
+    pub time_ns: Option<i64>,
+    /// Source.
+    pub src: Endpoint,
+    /// Destination.
+    pub dst: Endpoint,
+    /// BTH opcode.
+    pub opcode: Opcode,
+    /// Destination queue pair.
+    pub dest_qp: Qpn,
+    /// Packet sequence number.
+    pub psn: Psn,
+    /// LRH to VCRC, or the whole Ethernet frame.
+    pub wire_bytes: u32,
+    /// Captured bytes of the packet, without an ERF header.
+    pub captured_bytes: usize,
+    /// InfiniBand payload on the wire, without pad and ICRC.
+    pub payload_bytes: usize,
+    /// Whether the ICRC fits.
+    pub icrc: CrcVerdict,
+}

@@ -1,0 +1,192 @@
+//! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
+
+use super::{Coverage, Kind};
+use ibscope_parsers::{Endpoint, Qpn};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Everything that an analysis keeps of its captures. Tables are sorted; nothing depends on threads or on wall time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// The captures read.
+    pub inputs: Vec<Input>,
+    /// Counts over all inputs.
+    pub coverage: Coverage,
+    /// Things the reader of the result must know, one sentence each.
+    pub notes: Vec<String>,
+    /// Width of the timeline's bins in nanoseconds.
+    pub bin_ns: i64,
+    /// MPI envelopes were looked for (`--no-mpi` was not given).
+    pub mpi_read: bool,
+    /// Names of endpoints, from the hosts file.
+    pub names: BTreeMap<Endpoint, String>,
+    /// Which rank runs where, and why that is believed.
+    pub ranks: Vec<RankRow>,
+    /// Sums per connection, sorted by their key.
+    pub connections: Vec<ConnectionRow>,
+    /// Sums per connection and bin, sorted by time and connection.
+    pub timeline: Vec<TimelineRow>,
+    /// Connection management messages, sorted by time.
+    pub cm: Vec<CmRow>,
+}
+
+/// One capture that was read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Input {
+    /// Path as given, `-` for standard input.
+    pub name: String,
+    /// Bytes read, compressed as they are.
+    pub length_bytes: u64,
+    /// XXH3-128 of the bytes read, hexadecimal.
+    pub xxh3_128: String,
+    /// SHA-256 of the bytes read, hexadecimal; only where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sha256: Option<String>,
+    /// Format and link types, for people.
+    pub format: String,
+    /// How many times a packet stands in this file where both its ports were mirrored into it: pairs of endpoints seen
+    /// once and twice.
+    pub pairs_seen_once: u64,
+    /// See `pairs_seen_once`.
+    pub pairs_seen_twice: u64,
+    /// Counts over this input alone.
+    pub coverage: Coverage,
+}
+
+/// Sums of one connection. Every packet is counted once, whatever the number of copies and files.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConnectionRow {
+    /// Sender.
+    pub src: Endpoint,
+    /// Receiver.
+    pub dst: Endpoint,
+    /// What the packets are counted as.
+    pub kind: Kind,
+    /// BTH service, opcode bits 7 to 5.
+    pub service: u8,
+    /// The receiver's queue pair.
+    pub dest_qp: Qpn,
+    /// The sender's queue pair, datagrams only.
+    pub src_qp: Option<Qpn>,
+    /// Time of the first packet in nanoseconds since the epoch.
+    pub first_time_ns: i64,
+    /// Time of the last packet in nanoseconds since the epoch.
+    pub last_time_ns: i64,
+    /// The sums.
+    pub traffic: Traffic,
+    /// What was repeated.
+    pub repeats: Repeats,
+    /// Library whose envelopes were recognised.
+    pub stack: Option<String>,
+}
+
+/// What matrices and timelines add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Transmissions, retransmissions and ACKs included.
+    pub packets: u64,
+    /// LRH to VCRC, or whole Ethernet frames, of those packets.
+    pub wire_bytes: u64,
+    /// InfiniBand payload of those packets that are no repeats.
+    pub payload_bytes: u64,
+    /// Transport messages.
+    pub messages: u64,
+    /// MPI messages, point-to-point.
+    pub p2p_messages: u64,
+    /// Their MPI bytes.
+    pub p2p_mpi_bytes: u64,
+    /// MPI messages of collective operations.
+    pub collective_messages: u64,
+    /// Their MPI bytes.
+    pub collective_mpi_bytes: u64,
+}
+
+impl std::ops::AddAssign for Traffic {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.wire_bytes += other.wire_bytes;
+        self.payload_bytes += other.payload_bytes;
+        self.messages += other.messages;
+        self.p2p_messages += other.p2p_messages;
+        self.p2p_mpi_bytes += other.p2p_mpi_bytes;
+        self.collective_messages += other.collective_messages;
+        self.collective_mpi_bytes += other.collective_mpi_bytes;
+    }
+}
+
+/// Repeated packets of a connection: counted in `packets` and `wire_bytes`, never in `payload_bytes` or messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repeats {
+    /// Repeated requests.
+    pub request_packets: u64,
+    /// Repeated READ responses and atomic acknowledgements.
+    pub response_packets: u64,
+    /// Repeated acknowledgements.
+    pub acknowledge_packets: u64,
+    /// Wire bytes of all of them.
+    pub wire_bytes: u64,
+    /// Payload bytes of all of them.
+    pub payload_bytes: u64,
+}
+
+impl std::ops::AddAssign for Repeats {
+    fn add_assign(&mut self, other: Self) {
+        self.request_packets += other.request_packets;
+        self.response_packets += other.response_packets;
+        self.acknowledge_packets += other.acknowledge_packets;
+        self.wire_bytes += other.wire_bytes;
+        self.payload_bytes += other.payload_bytes;
+    }
+}
+
+/// Sums of one connection in one bin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimelineRow {
+    /// Start of the bin in nanoseconds since the epoch, a multiple of the bin's width.
+    pub time_ns: i64,
+    /// Index into [`Profile::connections`].
+    pub connection: u32,
+    /// The sums.
+    pub traffic: Traffic,
+}
+
+/// Where a rank runs, and what says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankRow {
+    /// Rank in `MPI_COMM_WORLD`.
+    pub rank: u32,
+    /// Its endpoint, as text.
+    pub endpoint: String,
+    /// Its queue pair, where the rank belongs to that one only.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub qpn: Option<u32>,
+    /// `envelope` where messages said so, `rankmap` where the user did.
+    pub evidence: String,
+    /// First packets of messages on `MPI_COMM_WORLD` that named this rank.
+    pub agreeing: u64,
+    /// Those from the same endpoint that named another.
+    pub disagreeing: u64,
+}
+
+/// One connection management message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CmRow {
+    /// Capture time in nanoseconds since the epoch.
+    pub time_ns: i64,
+    /// Sender.
+    pub src: Endpoint,
+    /// Receiver.
+    pub dst: Endpoint,
+    /// `REQ`, `REP`, `RTU`, `REJ`, `MRA`, `DREQ`, `DREP` ...
+    pub message: String,
+    /// The sender's communication id.
+    pub local_comm_id: u32,
+    /// The receiver's communication id, where the message has it.
+    pub remote_comm_id: Option<u32>,
+    /// The sender's queue pair (REQ, REP), or the one to be closed (DREQ).
+    pub qpn: Option<Qpn>,
+    /// First PSN that the receiver is to use.
+    pub starting_psn: Option<u32>,
+    /// Service id (REQ).
+    pub service_id: Option<u64>,
+}

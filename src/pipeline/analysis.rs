@@ -1,0 +1,342 @@
+//! Captures -> profile.
+
+use super::{Error, Options, decode_options, pool};
+use crate::decode::{self, Decoded};
+use crate::flow::{self, Tracker};
+use crate::input::{self, Capture, Readers, SourceOptions};
+use crate::model::profile::{CmRow, ConnectionRow, Input, TimelineRow, Traffic};
+use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
+use crate::model::{ConnectionKey, Coverage, Kind, Profile};
+use crate::ranks::{self, Belief};
+use crate::reduce::{self, Accumulator, Ending, InputPartial};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Parts into which the traffic of an input is dealt. More than cores, so that uneven parts even out; results do not
+/// depend on it.
+const SHARDS: usize = 32;
+/// Connection management messages that are kept per input and shard.
+const MAX_CM: usize = 1 << 16;
+
+/// Analyses captures. `progress` is told the bytes read so far, now and then.
+pub fn analyze(paths: &[PathBuf], options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Result<Profile, Error> {
+    let bytes_read = Arc::new(AtomicU64::new(0));
+    let source = SourceOptions { sha256: options.sha256, bytes_read: Arc::clone(&bytes_read) };
+    let captures = input::open(paths, &source)?;
+    let decode = decode_options(&captures, options);
+    let pool = pool(options.threads)?;
+    let mut inputs: Vec<Input> = captures.iter().map(describe).collect();
+    let batches_per_round = pool.current_num_threads() * 2;
+    let readers = Readers::start(captures, batches_per_round);
+    let mut analysis = Analysis::new(inputs.len(), options);
+    pool.install(|| {
+        let mut decoded: Vec<Decoded> = Vec::new();
+        loop {
+            let batches = readers.next(batches_per_round);
+            if batches.is_empty() && decoded.is_empty() {
+                break;
+            }
+            let (next, ()) = rayon::join(
+                || batches.into_par_iter().map(|batch| decode::decode(batch, &decode, SHARDS)).collect::<Vec<_>>(),
+                || analysis.round(&decoded),
+            );
+            for used in std::mem::replace(&mut decoded, next) {
+                readers.recycle(used.batch.bytes);
+            }
+            progress(bytes_read.load(Ordering::Relaxed));
+        }
+    });
+    let mut notes = Vec::new();
+    for (input, ending) in inputs.iter_mut().zip(readers.finish()) {
+        input.length_bytes = ending.digests.length_bytes;
+        input.xxh3_128 = ending.digests.xxh3_128;
+        input.sha256 = ending.digests.sha256;
+        notes.extend(ending.note.map(|note| format!("{}: {note}", input.name)));
+    }
+    pool.install(|| analysis.finish(inputs, notes, options))
+}
+
+fn describe(capture: &Capture) -> Input {
+    Input {
+        name: capture.path().display().to_string(),
+        length_bytes: 0,
+        xxh3_128: String::new(),
+        sha256: None,
+        format: capture.format().to_owned(),
+        pairs_seen_once: 0,
+        pairs_seen_twice: 0,
+        coverage: Coverage::default(),
+    }
+}
+
+/// State of a running analysis.
+struct Analysis {
+    inputs: Vec<InputState>,
+    bin_ns: Option<i64>,
+    max_cells: usize,
+    read_mpi: bool,
+    widened: bool,
+}
+
+struct InputState {
+    shards: Vec<Shard>,
+    coverage: Coverage,
+    last_time_ns: Option<i64>,
+    /// Drops by interface: the counters run up, so the largest is the last.
+    drops: BTreeMap<u32, u64>,
+}
+
+struct Shard {
+    tracker: Tracker,
+    sums: Accumulator,
+    cm: Vec<CmRow>,
+    cm_lost: u64,
+}
+
+impl Analysis {
+    fn new(inputs: usize, options: &Options) -> Self {
+        let shard = || Shard {
+            tracker: Tracker::default(),
+            sums: Accumulator::new(options.bin_ns),
+            cm: Vec::new(),
+            cm_lost: 0,
+        };
+        let input = || InputState {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            coverage: Coverage::default(),
+            last_time_ns: None,
+            drops: BTreeMap::new(),
+        };
+        Self {
+            inputs: (0..inputs).map(|_| input()).collect(),
+            bin_ns: options.bin_ns,
+            max_cells: options.max_cells,
+            read_mpi: options.read_mpi,
+            widened: false,
+        }
+    }
+
+    /// Takes the packets of some batches. Those of one input are in file order.
+    fn round(&mut self, decoded: &[Decoded]) {
+        let read_mpi = self.read_mpi;
+        self.inputs.par_iter_mut().enumerate().for_each(|(index, input)| {
+            let own = || decoded.iter().filter(move |decoded| decoded.batch.input as usize == index);
+            if own().next().is_none() {
+                return;
+            }
+            input.shards.par_iter_mut().enumerate().for_each(|(shard, state)| {
+                for decoded in own() {
+                    state.packets(decoded, shard, read_mpi);
+                }
+            });
+            own().for_each(|decoded| input.count(decoded));
+        });
+        self.bound_timeline();
+    }
+
+    /// Makes bins wider until the timeline fits. How wide they end depends on the packets alone: the cells that a width
+    /// needs only grow, so a width once too narrow stays too narrow.
+    fn bound_timeline(&mut self) {
+        let max_cells = self.max_cells;
+        while self.bin_ns.is_some() && self.cells(false) > max_cells && self.cells(true) > max_cells {
+            self.bin_ns = self.bin_ns.map(|bin_ns| bin_ns.saturating_mul(2));
+            self.widened = true;
+            self.shards().for_each(|shard| shard.sums.widen());
+        }
+    }
+
+    fn cells(&mut self, exact: bool) -> usize {
+        self.shards().map(|shard| shard.sums.cells(exact)).sum()
+    }
+
+    fn shards(&mut self) -> impl ParallelIterator<Item = &mut Shard> {
+        self.inputs.par_iter_mut().flat_map(|input| input.shards.par_iter_mut())
+    }
+
+    fn finish(mut self, mut inputs: Vec<Input>, mut notes: Vec<String>, options: &Options) -> Result<Profile, Error> {
+        // The last round may have left cells that join: the width must not depend on where rounds ended.
+        self.bound_timeline();
+        let mut coverage = Coverage::default();
+        let mut cm = Vec::new();
+        let mut cm_lost = 0;
+        let mut partials = Vec::new();
+        for (state, input) in self.inputs.into_iter().zip(&mut inputs) {
+            input.coverage = state.coverage.clone();
+            input.coverage.interface_drops = state.drops.values().sum();
+            let mut partial = InputPartial {
+                times_ns: input.coverage.first_time_ns.zip(input.coverage.last_time_ns),
+                connections: BTreeMap::new(),
+            };
+            for shard in state.shards {
+                cm.extend(shard.cm);
+                cm_lost += shard.cm_lost;
+                let endings = shard.tracker.finish();
+                for ((key, mpi_incomplete, overflowed), sums) in endings.zip(shard.sums.finish()) {
+                    partial.connections.insert(key, (sums, Ending { mpi_incomplete, overflowed }));
+                }
+            }
+            partials.push(partial);
+        }
+        let settled = reduce::settle(partials);
+        for (input, copies) in inputs.iter_mut().zip(&settled.inputs) {
+            input.coverage.mirror_copies = copies.mirror_copies;
+            input.pairs_seen_once = copies.pairs_seen_once;
+            input.pairs_seen_twice = copies.pairs_seen_twice;
+            coverage.merge(&input.coverage);
+        }
+        coverage.mpi_incomplete = settled.mpi_incomplete;
+        coverage.window_overflows = settled.window_overflows;
+        if coverage.infiniband == 0 && coverage.outside_window == 0 {
+            return Err(no_infiniband(&coverage));
+        }
+        if self.widened {
+            notes.push(format!(
+                "the timeline's bins were widened to {} ns to keep it within {} cells",
+                self.bin_ns.unwrap_or_default(),
+                self.max_cells
+            ));
+        }
+        if cm_lost > 0 {
+            notes.push(format!("{cm_lost} connection management messages were counted and not kept"));
+        }
+        cm.sort_by(|a: &CmRow, b: &CmRow| cm_order(a).cmp(&cm_order(b)));
+        // Copies of one message, from mirrors and from several inputs, differ in time only.
+        cm.dedup_by(|a, b| cm_identity(a) == cm_identity(b));
+        cm.sort_by_key(|row| row.time_ns);
+        let belief = ranks::believe(&settled.connections);
+        let (learnt, unsettled) = ranks::learn(&settled.connections, &belief);
+        let (ranks, unsettled) = match &options.rankmap {
+            Some(rankmap) => (rankmap.clone(), Vec::new()),
+            None => (learnt, unsettled),
+        };
+        notes.extend(unsettled);
+        let mut profile = Profile {
+            inputs,
+            coverage,
+            notes,
+            bin_ns: self.bin_ns.unwrap_or_default(),
+            mpi_read: options.read_mpi,
+            names: options.names.clone(),
+            ranks,
+            cm,
+            ..Profile::default()
+        };
+        fill(&mut profile, &settled.connections, &belief);
+        Ok(profile)
+    }
+}
+
+impl InputState {
+    fn count(&mut self, decoded: &Decoded) {
+        let counts = &decoded.counts;
+        for statistics in &counts.statistics {
+            let dropped = statistics.if_dropped.unwrap_or(0).saturating_add(statistics.os_dropped.unwrap_or(0));
+            let seen = self.drops.entry(statistics.interface).or_default();
+            *seen = (*seen).max(dropped);
+        }
+        if let Some((first, last)) = counts.times_ns {
+            self.coverage.time_backwards += u64::from(self.last_time_ns.is_some_and(|before| first < before));
+            self.last_time_ns = Some(last);
+        }
+        self.coverage.merge(&counts.clone().into_coverage());
+    }
+}
+
+impl Shard {
+    fn packets(&mut self, decoded: &Decoded, shard: usize, read_mpi: bool) {
+        let bytes = decoded.batch.bytes.as_slice();
+        for packet in decoded.shards.get(shard).into_iter().flatten() {
+            let outcome = self.tracker.packet(packet, bytes, read_mpi);
+            let connection = outcome.seen.connection;
+            self.sums.packet(packet, &outcome.seen);
+            if let Some(start) = outcome.start {
+                self.sums.start(connection, start);
+            }
+            if let Some(message) = &outcome.message {
+                self.sums.message(connection, message);
+            }
+            if packet.kind() == Kind::Management
+                && let Some(message) = flow::connection_management(packet, bytes)
+            {
+                if self.cm.len() < MAX_CM {
+                    self.cm.push(message);
+                } else {
+                    self.cm_lost += 1;
+                }
+            }
+        }
+    }
+}
+
+fn cm_identity(row: &CmRow) -> impl PartialEq + use<> {
+    (row.src, row.dst, row.message.clone(), row.local_comm_id, row.remote_comm_id)
+}
+
+fn cm_order(row: &CmRow) -> impl Ord + use<> {
+    (row.src, row.dst, row.local_comm_id, row.remote_comm_id, row.message.clone(), row.time_ns)
+}
+
+/// Writes the tables of connections and time.
+fn fill(profile: &mut Profile, connections: &[ConnectionTotals], belief: &Belief) {
+    for (index, connection) in connections.iter().enumerate() {
+        let key = &connection.key;
+        let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);
+        let mut traffic = connection.traffic;
+        traffic += mpi(&mut connection.mpi.iter().map(|(class, sums)| (*class, *sums)));
+        profile.connections.push(ConnectionRow {
+            src: key.src,
+            dst: key.dst,
+            kind: key.kind,
+            service: key.service,
+            dest_qp: key.dest_qp,
+            src_qp: key.is_datagram().then_some(key.src_qp),
+            first_time_ns: connection.times_ns.0,
+            last_time_ns: connection.times_ns.1,
+            traffic,
+            repeats: connection.repeats,
+            stack: belief.stack(key),
+        });
+        for bin in &connection.bins {
+            let mut traffic = bin.traffic;
+            traffic += mpi(&mut bin.mpi.iter().copied());
+            if traffic != Traffic::default() {
+                let time_ns = bin.bin.saturating_mul(profile.bin_ns);
+                profile.timeline.push(TimelineRow { time_ns, connection: index as u32, traffic });
+            }
+        }
+    }
+    profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));
+}
+
+/// The MPI columns of a connection: its messages of the form that is believed of it.
+fn mpi(sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>, belief: &Belief, key: &ConnectionKey) -> Traffic {
+    let mut traffic = Traffic::default();
+    let Some(form) = belief.form(key) else { return traffic };
+    for (class, sums) in sums {
+        if class.form != form {
+            continue;
+        }
+        if class.collective[belief.layout as usize] {
+            traffic.collective_messages += sums.messages;
+            traffic.collective_mpi_bytes += sums.mpi_bytes;
+        } else {
+            traffic.p2p_messages += sums.messages;
+            traffic.p2p_mpi_bytes += sums.mpi_bytes;
+        }
+    }
+    traffic
+}
+
+fn no_infiniband(coverage: &Coverage) -> Error {
+    let kinds = coverage.other_frames.iter().chain(&coverage.undecoded);
+    let found: Vec<String> = kinds.map(|(name, count)| format!("{count} x {name}")).collect();
+    let advice = if coverage.failed() > 0 {
+        "the records are too short or damaged: capture at least 64 bytes of each packet"
+    } else {
+        "was the capture made on an InfiniBand port with ibdump, or on a RoCE port with UDP port 4791 in it?"
+    };
+    Error::NoInfiniband { records: coverage.records, found: found.join(", "), advice }
+}

@@ -1,0 +1,132 @@
+//! The wiring: inputs -> decode -> flow -> reduce -> ranks -> [`Profile`](crate::model::Profile).
+//!
+//! ```text
+//! reader threads            rayon pool, in rounds                                   at the end
+//! input -> batches  ==>  round n+1: decode each batch    (parallel by batch)        settle copies and inputs
+//!                        round n:   flow + reduce        (parallel by input, shard) believe stacks, learn ranks
+//! ```
+//! Both endpoints of a pair come to the same shard, so flows need no lock, and what a shard computes depends only on the
+//! order of the packets in their file: neither the number of threads nor where batches were cut changes a result.
+//! Memory is bounded by the batches of two rounds and by the state of connections.
+
+mod adapt;
+mod analysis;
+mod packets;
+
+pub use crate::input::total_bytes;
+pub use crate::profile::{Writer, is_profile, read as load};
+pub use crate::ranks::rankmap::parse as parse_rankmap;
+pub use adapt::adapt;
+pub use analysis::analyze;
+pub use packets::inspect;
+
+use crate::decode;
+use crate::input::{self, Capture};
+use crate::model::profile::RankRow;
+use ibscope_parsers::Endpoint;
+use std::collections::BTreeMap;
+
+/// Width of the timeline's bins unless another is asked for: 10 ms.
+pub const DEFAULT_BIN_NS: i64 = 10_000_000;
+
+/// Cells of the timeline (connection x bin x kind) that are kept before its bins are made twice as wide: some 100 MB.
+pub const DEFAULT_MAX_CELLS: usize = 1 << 20;
+
+/// What to analyse and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Worker threads; 0 for one per core.
+    pub threads: usize,
+    /// Width of the timeline's bins in nanoseconds; `None` for no timeline.
+    pub bin_ns: Option<i64>,
+    /// Cells of the timeline that are kept at most.
+    pub max_cells: usize,
+    /// Look for MPI envelopes.
+    pub read_mpi: bool,
+    /// Verify the ICRC of every packet that was captured whole.
+    pub check_icrc: bool,
+    /// Compute SHA-256 of the inputs beside XXH3-128.
+    pub sha256: bool,
+    /// Start of the time that counts.
+    pub from: Option<Moment>,
+    /// End of the time that counts, itself not included.
+    pub to: Option<Moment>,
+    /// The user's rank map, which goes before what is learnt.
+    pub rankmap: Option<Vec<RankRow>>,
+    /// Names of endpoints.
+    pub names: BTreeMap<Endpoint, String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            threads: 0,
+            bin_ns: Some(DEFAULT_BIN_NS),
+            max_cells: DEFAULT_MAX_CELLS,
+            read_mpi: true,
+            check_icrc: true,
+            sha256: false,
+            from: None,
+            to: None,
+            rankmap: None,
+            names: BTreeMap::new(),
+        }
+    }
+}
+
+/// A point of time as the user gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Nanoseconds after the first packet of all inputs.
+    SinceStart(i64),
+    /// Nanoseconds since the epoch.
+    Absolute(i64),
+}
+
+impl Moment {
+    /// Nanoseconds since the epoch, where the first packet is at `start_ns`.
+    #[must_use]
+    pub const fn absolute_ns(self, start_ns: i64) -> i64 {
+        match self {
+            Self::SinceStart(ns) => start_ns.saturating_add(ns),
+            Self::Absolute(ns) => ns,
+        }
+    }
+}
+
+/// An analysis that gave no result.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An input could not be used.
+    #[error(transparent)]
+    Input(#[from] input::InputError),
+    /// The worker threads could not be started.
+    #[error("cannot start the worker threads: {0}")]
+    Threads(#[from] rayon::ThreadPoolBuildError),
+    /// The profile was written without a timeline, so no window can be cut out of it.
+    #[error("this profile has no timeline, so --from and --to cannot be applied to it; give the captures instead")]
+    NoTimeline,
+    /// Nothing of what was read is InfiniBand.
+    #[error("no InfiniBand packet among {records} records ({found}); {advice}")]
+    NoInfiniband {
+        /// Records read.
+        records: u64,
+        /// What they are instead.
+        found: String,
+        /// The next step.
+        advice: &'static str,
+    },
+}
+
+fn decode_options(captures: &[Capture], options: &Options) -> decode::Options {
+    let start_ns = captures.iter().filter_map(Capture::first_time_ns).min().unwrap_or(0);
+    decode::Options {
+        check_icrc: options.check_icrc,
+        from_ns: options.from.map_or(i64::MIN, |moment| moment.absolute_ns(start_ns)),
+        to_ns: options.to.map_or(i64::MAX, |moment| moment.absolute_ns(start_ns)),
+    }
+}
+
+fn pool(threads: usize) -> Result<rayon::ThreadPool, rayon::ThreadPoolBuildError> {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build()
+}

@@ -1,0 +1,80 @@
+//! `profile.json`.
+
+use super::VERSION;
+use crate::model::profile::{Input, RankRow};
+use crate::model::{Coverage, Profile};
+use ibscope_parsers::Endpoint;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+const FORMAT: &str = "ibscope profile";
+
+/// The part that every version has.
+#[derive(Deserialize)]
+pub(super) struct Head {
+    pub(super) version: u32,
+    pub(super) ibscope: String,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Document {
+    format: String,
+    version: u32,
+    /// Version of the program that wrote it.
+    ibscope: String,
+    inputs: Vec<Input>,
+    coverage: Coverage,
+    notes: Vec<String>,
+    /// Width of the timeline's bins.
+    bin_ns: i64,
+    /// MPI envelopes were looked for.
+    mpi_read: bool,
+    endpoints: Vec<EndpointEntry>,
+    ranks: Vec<RankRow>,
+}
+
+/// An endpoint with traffic, or one that the hosts file names.
+#[derive(Serialize, Deserialize)]
+struct EndpointEntry {
+    endpoint: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    name: Option<String>,
+}
+
+impl Document {
+    pub(super) fn from_profile(profile: &Profile) -> Self {
+        let seen = profile.connections.iter().flat_map(|connection| [connection.src, connection.dst]);
+        let endpoints: BTreeSet<Endpoint> = seen.chain(profile.names.keys().copied()).collect();
+        let entry = |endpoint: Endpoint| EndpointEntry {
+            endpoint: endpoint.to_string(),
+            name: profile.names.get(&endpoint).cloned(),
+        };
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            ibscope: env!("CARGO_PKG_VERSION").to_owned(),
+            inputs: profile.inputs.clone(),
+            coverage: profile.coverage.clone(),
+            notes: profile.notes.clone(),
+            bin_ns: profile.bin_ns,
+            mpi_read: profile.mpi_read,
+            endpoints: endpoints.into_iter().map(entry).collect(),
+            ranks: profile.ranks.clone(),
+        }
+    }
+
+    /// A profile without its tables.
+    pub(super) fn into_profile(self) -> Profile {
+        let named = |entry: EndpointEntry| Some((entry.endpoint.parse().ok()?, entry.name?));
+        Profile {
+            inputs: self.inputs,
+            coverage: self.coverage,
+            notes: self.notes,
+            bin_ns: self.bin_ns,
+            mpi_read: self.mpi_read,
+            names: self.endpoints.into_iter().filter_map(named).collect(),
+            ranks: self.ranks,
+            ..Profile::default()
+        }
+    }
+}

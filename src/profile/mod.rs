@@ -1,0 +1,164 @@
+//! The profile on disk: a folder `NAME.ibp/`, the one file format between an analysis and everything that shows it.
+//!
+//! | file | content |
+//! |---|---|
+//! | `profile.json` | format version, inputs with digests, coverage, notes, endpoints, ranks |
+//! | `connections.parquet` | one row per directed connection, sorted by source, destination, queue pair |
+//! | `timeline.parquet` | sums per bin and connection (`connection` is the row number in the table above), sorted by time |
+//! | `cm.parquet` | connection management messages, sorted by time |
+//!
+//! Units stand in the column names. The same captures and options give the same bytes on any machine with any number of
+//! threads. A profile is written beside its place and renamed, so that it is whole or not there.
+//!
+//! **Version**: whoever changes the meaning, name or type of a field or column raises [`VERSION`].
+
+mod document;
+mod tables;
+
+use crate::model::Profile;
+use document::Document;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Version of the format that this program writes and reads.
+pub const VERSION: u32 = 1;
+
+const DOCUMENT: &str = "profile.json";
+const CONNECTIONS: &str = "connections.parquet";
+const TIMELINE: &str = "timeline.parquet";
+const CM: &str = "cm.parquet";
+
+/// A profile that could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// The file system refused.
+    #[error("{}: {action}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Something else is in the way.
+    #[error("{}: exists and is no profile (it holds no {DOCUMENT}); choose another name with -o or remove it", path.display())]
+    InTheWay {
+        /// The place.
+        path: PathBuf,
+    },
+    /// It is not a profile.
+    #[error("{}: not a profile: {source}; analyse the captures again", path.display())]
+    Document {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// It was written by another version.
+    #[error(
+        "{}: profile version {found}, this ibscope reads version {VERSION}; use the ibscope that wrote it ({writer}) or \
+         analyse the captures again", path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Version found.
+        found: u32,
+        /// Program that wrote it.
+        writer: String,
+    },
+    /// A table is damaged.
+    #[error("{}: table cannot be {action}: {source}", path.display())]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// "read" or "written".
+        action: &'static str,
+        /// What is wrong.
+        source: polars::error::PolarsError,
+    },
+    /// A value in a table cannot be.
+    #[error("{}: row {row}: {what}; the profile is damaged: analyse the captures again", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// Row, from 0.
+        row: usize,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// A place for a profile, made before the work starts so that a bad path fails at once.
+#[derive(Debug)]
+pub struct Writer {
+    place: PathBuf,
+    scratch: PathBuf,
+}
+
+impl Writer {
+    /// Prepares `place`. A profile that is there is replaced when the new one is whole.
+    pub fn create(place: &Path) -> Result<Self, ProfileError> {
+        if place.exists() && !is_profile(place) {
+            return Err(ProfileError::InTheWay { path: place.to_owned() });
+        }
+        let mut name = place.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".part-{}", std::process::id()));
+        let scratch = place.with_file_name(name);
+        fs::create_dir(&scratch).map_err(io_error(&scratch, "cannot be created"))?;
+        Ok(Self { place: place.to_owned(), scratch })
+    }
+
+    /// Writes the profile and puts it in its place.
+    pub fn finish(self, profile: &Profile) -> Result<(), ProfileError> {
+        let path = self.scratch.join(DOCUMENT);
+        let mut text = serde_json::to_string_pretty(&Document::from_profile(profile))
+            .map_err(|source| ProfileError::Document { path: path.clone(), source })?;
+        text.push('\n');
+        fs::write(&path, text).map_err(io_error(&path, "cannot be written"))?;
+        tables::write(&self.scratch.join(CONNECTIONS), tables::connections(&profile.connections))?;
+        tables::write(&self.scratch.join(TIMELINE), tables::timeline(&profile.timeline))?;
+        tables::write(&self.scratch.join(CM), tables::cm(&profile.cm))?;
+        if self.place.exists() {
+            fs::remove_dir_all(&self.place).map_err(io_error(&self.place, "cannot be replaced"))?;
+        }
+        fs::rename(&self.scratch, &self.place).map_err(io_error(&self.place, "cannot be put in place"))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // After `finish` it is gone already; a failure to tidy up must not hide the error that led here.
+        let _ = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+/// True where `path` is a profile's folder.
+#[must_use]
+pub fn is_profile(path: &Path) -> bool {
+    path.join(DOCUMENT).is_file()
+}
+
+/// Reads a profile.
+pub fn read(place: &Path) -> Result<Profile, ProfileError> {
+    let path = place.join(DOCUMENT);
+    let text = fs::read_to_string(&path).map_err(io_error(&path, "cannot be read"))?;
+    let document = |source| ProfileError::Document { path: path.clone(), source };
+    // The version is looked at first: a later version may hold fields of other types.
+    let head: document::Head = serde_json::from_str(&text).map_err(document)?;
+    if head.version != VERSION {
+        return Err(ProfileError::Version { path, found: head.version, writer: head.ibscope });
+    }
+    let mut profile = serde_json::from_str::<Document>(&text).map_err(document)?.into_profile();
+    profile.connections = tables::read_connections(&place.join(CONNECTIONS))?;
+    profile.timeline = tables::read_timeline(&place.join(TIMELINE), profile.connections.len())?;
+    profile.cm = tables::read_cm(&place.join(CM))?;
+    Ok(profile)
+}
+
+fn io_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> ProfileError {
+    let path = path.to_owned();
+    move |source| ProfileError::Io { path, action, source }
+}

@@ -1,0 +1,278 @@
+//! The Parquet tables. polars stays within this file and the error type above it.
+
+use super::ProfileError;
+use crate::model::Kind;
+use crate::model::profile::{CmRow, ConnectionRow, Repeats, TimelineRow, Traffic};
+use ibscope_parsers::ib::Opcode;
+use ibscope_parsers::{Endpoint, Qpn};
+use polars::error::PolarsError;
+use polars::prelude::{
+    Column, DataFrame, NamedFrom, ParquetCompression, ParquetReader, ParquetWriter, PolarsResult, SerReader, Series,
+};
+use std::fs::File;
+use std::path::Path;
+
+/// Columns that connections and the timeline share.
+const TRAFFIC: [&str; 8] = [
+    "packets",
+    "wire_bytes",
+    "payload_bytes",
+    "messages",
+    "p2p_messages",
+    "p2p_mpi_bytes",
+    "collective_messages",
+    "collective_mpi_bytes",
+];
+
+fn traffic_values(traffic: &Traffic) -> [u64; 8] {
+    [
+        traffic.packets,
+        traffic.wire_bytes,
+        traffic.payload_bytes,
+        traffic.messages,
+        traffic.p2p_messages,
+        traffic.p2p_mpi_bytes,
+        traffic.collective_messages,
+        traffic.collective_mpi_bytes,
+    ]
+}
+
+fn traffic_from(values: [u64; 8]) -> Traffic {
+    let [packets, wire_bytes, payload_bytes, messages, p2p_messages, p2p_mpi_bytes, collective_messages, last] = values;
+    Traffic {
+        packets,
+        wire_bytes,
+        payload_bytes,
+        messages,
+        p2p_messages,
+        p2p_mpi_bytes,
+        collective_messages,
+        collective_mpi_bytes: last,
+    }
+}
+
+const REPEATS: [&str; 5] = [
+    "retransmitted_request_packets",
+    "retransmitted_response_packets",
+    "repeated_acknowledge_packets",
+    "retransmitted_wire_bytes",
+    "retransmitted_payload_bytes",
+];
+
+fn repeats_values(repeats: &Repeats) -> [u64; 5] {
+    [
+        repeats.request_packets,
+        repeats.response_packets,
+        repeats.acknowledge_packets,
+        repeats.wire_bytes,
+        repeats.payload_bytes,
+    ]
+}
+
+fn repeats_from([request_packets, response_packets, acknowledge_packets, wire_bytes, payload_bytes]: [u64; 5]) -> Repeats {
+    Repeats { request_packets, response_packets, acknowledge_packets, wire_bytes, payload_bytes }
+}
+
+/// A column of the values that `of` takes from each row.
+macro_rules! column {
+    ($rows:expr, $name:expr, $type:ty, $of:expr) => {
+        Column::from(Series::new($name.into(), $rows.iter().map($of).collect::<Vec<$type>>()))
+    };
+}
+
+/// The table of connections.
+pub(super) fn connections(rows: &[ConnectionRow]) -> PolarsResult<DataFrame> {
+    let mut columns = vec![
+        column!(rows, "src", String, |row| row.src.to_string()),
+        column!(rows, "dst", String, |row| row.dst.to_string()),
+        column!(rows, "kind", String, |row| row.kind.name().to_owned()),
+        column!(rows, "service", String, |row| Opcode(row.service << 5).service().name().to_owned()),
+        column!(rows, "service_code", u32, |row| u32::from(row.service)),
+        column!(rows, "dest_qp", u32, |row| row.dest_qp.value()),
+        column!(rows, "src_qp", Option<u32>, |row| row.src_qp.map(Qpn::value)),
+        column!(rows, "first_time_ns", i64, |row| row.first_time_ns),
+        column!(rows, "last_time_ns", i64, |row| row.last_time_ns),
+        column!(rows, "stack", Option<String>, |row| row.stack.clone()),
+    ];
+    for (index, name) in TRAFFIC.into_iter().enumerate() {
+        columns.push(column!(rows, name, u64, |row| traffic_values(&row.traffic)[index]));
+    }
+    for (index, name) in REPEATS.into_iter().enumerate() {
+        columns.push(column!(rows, name, u64, |row| repeats_values(&row.repeats)[index]));
+    }
+    DataFrame::new(rows.len(), columns)
+}
+
+/// The table of time.
+pub(super) fn timeline(rows: &[TimelineRow]) -> PolarsResult<DataFrame> {
+    let mut columns = vec![
+        column!(rows, "time_ns", i64, |row| row.time_ns),
+        column!(rows, "connection", u32, |row| row.connection),
+    ];
+    for (index, name) in TRAFFIC.into_iter().enumerate() {
+        columns.push(column!(rows, name, u64, |row| traffic_values(&row.traffic)[index]));
+    }
+    DataFrame::new(rows.len(), columns)
+}
+
+/// The table of connection management messages.
+pub(super) fn cm(rows: &[CmRow]) -> PolarsResult<DataFrame> {
+    let columns = vec![
+        column!(rows, "time_ns", i64, |row| row.time_ns),
+        column!(rows, "src", String, |row| row.src.to_string()),
+        column!(rows, "dst", String, |row| row.dst.to_string()),
+        column!(rows, "message", String, |row| row.message.clone()),
+        column!(rows, "local_comm_id", u32, |row| row.local_comm_id),
+        column!(rows, "remote_comm_id", Option<u32>, |row| row.remote_comm_id),
+        column!(rows, "qpn", Option<u32>, |row| row.qpn.map(Qpn::value)),
+        column!(rows, "starting_psn", Option<u32>, |row| row.starting_psn),
+        column!(rows, "service_id", Option<u64>, |row| row.service_id),
+    ];
+    DataFrame::new(rows.len(), columns)
+}
+
+/// Writes a table.
+pub(super) fn write(path: &Path, table: PolarsResult<DataFrame>) -> Result<(), ProfileError> {
+    let failed = |source| ProfileError::Table { path: path.to_owned(), action: "written", source };
+    let mut table = table.map_err(failed)?;
+    let file = File::create(path).map_err(super::io_error(path, "cannot be created"))?;
+    ParquetWriter::new(file)
+        .with_compression(ParquetCompression::Zstd(None))
+        .finish(&mut table)
+        .map_err(failed)?;
+    Ok(())
+}
+
+/// Reads the table of connections.
+pub(super) fn read_connections(path: &Path) -> Result<Vec<ConnectionRow>, ProfileError> {
+    let table = Table::open(path)?;
+    let (src, dst, kind) = (table.text("src")?, table.text("dst")?, table.text("kind")?);
+    let (service, dest_qp, src_qp) = (table.u32("service_code")?, table.u32("dest_qp")?, table.u32("src_qp")?);
+    let (first, last) = (table.i64("first_time_ns")?, table.i64("last_time_ns")?);
+    let stack = table.text("stack")?;
+    let traffic = table.u64s(TRAFFIC)?;
+    let repeats = table.u64s(REPEATS)?;
+    let row = |row: usize| {
+        let endpoint = |column: &[Option<String>]| table.endpoint(column, row);
+        let kind_name = table.value(&kind, row)?;
+        let kind = Kind::ALL.into_iter().find(|kind| kind.name() == kind_name);
+        Ok(ConnectionRow {
+            src: endpoint(&src)?,
+            dst: endpoint(&dst)?,
+            kind: kind.ok_or_else(|| table.bad(row, format!("`{kind_name}` is no kind of traffic")))?,
+            service: table.value(&service, row)? as u8,
+            dest_qp: Qpn::new(table.value(&dest_qp, row)?),
+            src_qp: src_qp.get(row).copied().flatten().map(Qpn::new),
+            first_time_ns: table.value(&first, row)?,
+            last_time_ns: table.value(&last, row)?,
+            traffic: traffic_from(table.values(&traffic, row)?),
+            repeats: repeats_from(table.values(&repeats, row)?),
+            stack: stack.get(row).cloned().flatten(),
+        })
+    };
+    (0..table.rows()).map(row).collect()
+}
+
+/// Reads the table of time; `connections` is the length of the table that it points into.
+pub(super) fn read_timeline(path: &Path, connections: usize) -> Result<Vec<TimelineRow>, ProfileError> {
+    let table = Table::open(path)?;
+    let (time, connection, traffic) = (table.i64("time_ns")?, table.u32("connection")?, table.u64s(TRAFFIC)?);
+    let row = |row: usize| {
+        let connection = table.value(&connection, row)?;
+        if connection as usize >= connections {
+            return Err(table.bad(row, format!("connection {connection} is not in the table of {connections}")));
+        }
+        let traffic = traffic_from(table.values(&traffic, row)?);
+        Ok(TimelineRow { time_ns: table.value(&time, row)?, connection, traffic })
+    };
+    (0..table.rows()).map(row).collect()
+}
+
+/// Reads the table of connection management messages.
+pub(super) fn read_cm(path: &Path) -> Result<Vec<CmRow>, ProfileError> {
+    let table = Table::open(path)?;
+    let (time, src, dst, message) =
+        (table.i64("time_ns")?, table.text("src")?, table.text("dst")?, table.text("message")?);
+    let (local, remote) = (table.u32("local_comm_id")?, table.u32("remote_comm_id")?);
+    let (qpn, psn, service) = (table.u32("qpn")?, table.u32("starting_psn")?, table.u64("service_id")?);
+    let row = |row: usize| {
+        Ok(CmRow {
+            time_ns: table.value(&time, row)?,
+            src: table.endpoint(&src, row)?,
+            dst: table.endpoint(&dst, row)?,
+            message: table.value(&message, row)?,
+            local_comm_id: table.value(&local, row)?,
+            remote_comm_id: remote.get(row).copied().flatten(),
+            qpn: qpn.get(row).copied().flatten().map(Qpn::new),
+            starting_psn: psn.get(row).copied().flatten(),
+            service_id: service.get(row).copied().flatten(),
+        })
+    };
+    (0..table.rows()).map(row).collect()
+}
+
+/// A table that was read.
+struct Table<'a> {
+    path: &'a Path,
+    frame: DataFrame,
+}
+
+/// The values of one column, with gaps.
+macro_rules! reader {
+    ($name:ident, $type:ty, $access:ident, $own:expr) => {
+        fn $name(&self, name: &str) -> Result<Vec<Option<$type>>, ProfileError> {
+            let column = self.frame.column(name).and_then(Column::$access).map_err(|source| self.unreadable(source))?;
+            Ok(column.iter().map($own).collect())
+        }
+    };
+}
+
+impl<'a> Table<'a> {
+    fn open(path: &'a Path) -> Result<Self, ProfileError> {
+        let file = File::open(path).map_err(super::io_error(path, "cannot be opened"))?;
+        let frame = ParquetReader::new(file).finish().map_err(|source| ProfileError::Table {
+            path: path.to_owned(),
+            action: "read",
+            source,
+        })?;
+        Ok(Self { path, frame })
+    }
+
+    reader!(text, String, str, |value| value.map(str::to_owned));
+    reader!(u32, u32, u32, |value| value);
+    reader!(u64, u64, u64, |value| value);
+    reader!(i64, i64, i64, |value| value);
+
+    fn u64s<const N: usize>(&self, names: [&str; N]) -> Result<Vec<Vec<Option<u64>>>, ProfileError> {
+        names.into_iter().map(|name| self.u64(name)).collect()
+    }
+
+    fn rows(&self) -> usize {
+        self.frame.height()
+    }
+
+    fn value<T: Clone>(&self, column: &[Option<T>], row: usize) -> Result<T, ProfileError> {
+        column.get(row).cloned().flatten().ok_or_else(|| self.bad(row, "a value is missing".to_owned()))
+    }
+
+    fn values<const N: usize>(&self, columns: &[Vec<Option<u64>>], row: usize) -> Result<[u64; N], ProfileError> {
+        let mut values = [0; N];
+        for (value, column) in values.iter_mut().zip(columns) {
+            *value = self.value(column, row)?;
+        }
+        Ok(values)
+    }
+
+    fn endpoint(&self, column: &[Option<String>], row: usize) -> Result<Endpoint, ProfileError> {
+        let text = self.value(column, row)?;
+        text.parse().map_err(|error| self.bad(row, format!("`{text}` is {error}")))
+    }
+
+    fn bad(&self, row: usize, what: String) -> ProfileError {
+        ProfileError::Value { path: self.path.to_owned(), row, what }
+    }
+
+    fn unreadable(&self, source: PolarsError) -> ProfileError {
+        ProfileError::Table { path: self.path.to_owned(), action: "read", source }
+    }
+}

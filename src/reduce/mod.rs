@@ -1,0 +1,146 @@
+//! Sums per connection and per bin of time, kept so that they can be added in any order and settled at the end.
+//!
+//! [`Accumulator`] takes packets as they come. Whether a packet seen twice is a mirror copy or a repeat is not known
+//! then, so sums are kept by *occurrence*: first, second, later odd and later even ones. `copies` decides per pair of
+//! endpoints how many observation points an input holds, which turns occurrences into transmissions; `points` picks, per
+//! connection, the inputs that are counted; [`settle()`] puts both together.
+
+mod bins;
+mod copies;
+mod points;
+mod settle;
+
+pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
+
+use crate::model::traffic::{MpiClass, MpiSums, Votes};
+use crate::model::{MpiMessage, PacketRecord, Seen, Start, Sums, Turn};
+use bins::{Bins, Slot};
+use ibscope_parsers::mpi::TagLayout;
+use std::collections::BTreeMap;
+
+/// Ranks and tags beyond these are not seen in real jobs: they tell a wrong reading of a tag.
+const PLAUSIBLE_RANKS: u32 = 1 << 14;
+const PLAUSIBLE_TAGS: i32 = 1 << 20;
+
+/// How often a packet has been seen, as far as it matters: 1, 2, odd from 3, even from 4.
+const OCCURRENCES: usize = 4;
+
+/// The class of the `occurrence`-th sight of a packet.
+const fn occurrence_class(occurrence: u32) -> usize {
+    match occurrence {
+        0 | 1 => 0,
+        2 => 1,
+        odd if odd % 2 == 1 => 2,
+        _ => 3,
+    }
+}
+
+/// Sums of one connection in one input, not yet settled.
+#[derive(Debug, Default)]
+pub struct Partial {
+    /// By turn and occurrence class.
+    sums: [[Sums; OCCURRENCES]; Turn::COUNT],
+    /// Transport messages by occurrence class.
+    messages: [u64; OCCURRENCES],
+    /// Smallest and largest packet time.
+    times_ns: Option<(i64, i64)>,
+    mpi: BTreeMap<MpiClass, MpiSums>,
+    votes: Votes,
+    bins: Bins,
+}
+
+/// The sums of all connections of one tracker.
+#[derive(Debug)]
+pub struct Accumulator {
+    partials: Vec<Partial>,
+    bin_ns: Option<i64>,
+}
+
+impl Accumulator {
+    /// An empty one. `bin_ns` is the width of the timeline's bins; `None` for no timeline.
+    #[must_use]
+    pub fn new(bin_ns: Option<i64>) -> Self {
+        Self { partials: Vec::new(), bin_ns }
+    }
+
+    /// Adds a packet.
+    pub fn packet(&mut self, packet: &PacketRecord, seen: &Seen) {
+        let index = seen.connection as usize;
+        if index >= self.partials.len() {
+            self.partials.resize_with(index + 1, Partial::default);
+        }
+        let bin_ns = self.bin_ns;
+        let partial = &mut self.partials[index];
+        let class = occurrence_class(seen.occurrence);
+        let sums = Sums {
+            packets: 1,
+            wire_bytes: u64::from(packet.wire_bytes),
+            payload_bytes: u64::from(packet.payload_bytes),
+        };
+        partial.sums[seen.turn as usize][class] += sums;
+        let messages = u64::from(seen.counts_message);
+        partial.messages[class] += messages;
+        if packet.time_ns == PacketRecord::NO_TIME {
+            return;
+        }
+        partial.times_ns = Some(match partial.times_ns {
+            Some((first, last)) => (first.min(packet.time_ns), last.max(packet.time_ns)),
+            None => (packet.time_ns, packet.time_ns),
+        });
+        if let Some(bin_ns) = bin_ns {
+            partial.bins.add(packet.time_ns.div_euclid(bin_ns), Slot::Occurrence(class as u8), sums, messages);
+        }
+    }
+
+    /// Adds what the first packet of a message showed to the connection's votes.
+    pub fn start(&mut self, connection: u32, start: Start) {
+        let Some(partial) = self.partials.get_mut(connection as usize) else { return };
+        let votes = &mut partial.votes;
+        votes.starts += 1;
+        match start {
+            Start::Recognised(form, None) => votes.bare[form as usize] += 1,
+            Start::Recognised(form, Some(envelope)) => {
+                votes.enveloped[form as usize] += 1;
+                for layout in TagLayout::ALL {
+                    let identity = envelope.matching.identity(layout);
+                    votes.implausible[layout as usize] +=
+                        u64::from(identity.rank >= PLAUSIBLE_RANKS || identity.tag >= PLAUSIBLE_TAGS);
+                    if identity.world {
+                        votes.vote((form, layout, identity.rank), 1);
+                    }
+                }
+            }
+            Start::Repeated | Start::Unknown => {}
+        }
+    }
+
+    /// Adds an MPI message.
+    pub fn message(&mut self, connection: u32, message: &MpiMessage) {
+        let Some(partial) = self.partials.get_mut(connection as usize) else { return };
+        let class = MpiClass::of(message);
+        *partial.mpi.entry(class).or_default() += MpiSums { messages: 1, mpi_bytes: message.mpi_bytes };
+        if let Some(bin_ns) = self.bin_ns.filter(|_| message.time_ns != PacketRecord::NO_TIME) {
+            let sums = Sums { packets: 0, wire_bytes: 0, payload_bytes: message.mpi_bytes };
+            partial.bins.add(message.time_ns.div_euclid(bin_ns), Slot::Mpi(class), sums, 1);
+        }
+    }
+
+    /// Cells of the timeline that are held. With `exact`, those of the same bin are joined first.
+    pub fn cells(&mut self, exact: bool) -> usize {
+        self.partials.iter_mut().map(|partial| partial.bins.cells(exact)).sum()
+    }
+
+    /// Makes the bins twice as wide.
+    pub fn widen(&mut self) {
+        self.bin_ns = self.bin_ns.map(|bin_ns| bin_ns.saturating_mul(2));
+        for partial in &mut self.partials {
+            partial.bins.widen();
+        }
+    }
+
+    /// The sums in the order of the connections' numbers.
+    #[must_use]
+    pub fn finish(self) -> Vec<Partial> {
+        self.partials
+    }
+}

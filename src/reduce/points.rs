@@ -1,0 +1,76 @@
+//! Which inputs count for a connection that stands in several of them.
+//!
+//! Inputs whose times overlap saw the same packets from different places (the sender's and the receiver's port, two
+//! sinks), so only one of them may count. Inputs that follow each other (a rotated capture) saw different packets, so
+//! all of them count. Of all sets of inputs that do not overlap, the one with the most packets is taken; on a tie the one
+//! that saw the connection first (the sender's port), then the one given first.
+
+/// One input, as far as a connection stands in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Point {
+    /// Index of the input.
+    pub(super) input: usize,
+    /// Time of the first and last record of the whole input, nanoseconds since the epoch.
+    pub(super) input_times_ns: (i64, i64),
+    /// Transmissions of the connection that it holds.
+    pub(super) packets: u64,
+    /// Time of the connection's first packet in it.
+    pub(super) first_time_ns: i64,
+}
+
+/// The inputs that count, in the order of time.
+pub(super) fn choose(mut points: Vec<Point>) -> Vec<usize> {
+    points.sort_by_key(|point| (point.input_times_ns.1, point.input_times_ns.0, point.input));
+    // best[n]: the best set among the first n points, as (packets, earliest first time, inputs).
+    let mut best: Vec<(u64, i64, Vec<usize>)> = vec![(0, i64::MAX, Vec::new())];
+    for (index, point) in points.iter().enumerate() {
+        let before = points[..index].partition_point(|other| other.input_times_ns.1 <= point.input_times_ns.0);
+        let (packets, first, chosen) = &best[before];
+        let mut with = (packets + point.packets, (*first).min(point.first_time_ns), chosen.clone());
+        with.2.push(point.input);
+        let without = &best[index];
+        let rank = |set: &(u64, i64, Vec<usize>)| (set.0, std::cmp::Reverse(set.1), std::cmp::Reverse(set.2.clone()));
+        let next = if rank(&with) > rank(without) { with } else { without.clone() };
+        best.push(next);
+    }
+    best.pop().map(|(_, _, inputs)| inputs).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(input: usize, times: (i64, i64), packets: u64, first_time_ns: i64) -> Point {
+        Point { input, input_times_ns: times, packets, first_time_ns }
+    }
+
+    #[test]
+    fn of_two_ports_the_more_complete_counts() {
+        assert_eq!(choose(vec![point(0, (0, 100), 9, 10), point(1, (5, 95), 10, 11)]), [1]);
+        assert_eq!(choose(vec![point(0, (0, 100), 10, 10), point(1, (5, 95), 9, 11)]), [0]);
+    }
+
+    #[test]
+    fn on_a_tie_the_port_that_saw_it_first_counts() {
+        assert_eq!(choose(vec![point(0, (0, 100), 10, 12), point(1, (5, 105), 10, 11)]), [1]);
+        assert_eq!(choose(vec![point(1, (0, 100), 10, 11), point(0, (0, 100), 10, 11)]), [0]);
+    }
+
+    #[test]
+    fn rotated_files_add_up() {
+        let points = vec![point(2, (200, 300), 3, 200), point(0, (0, 100), 5, 0), point(1, (100, 200), 4, 100)];
+        assert_eq!(choose(points), [0, 1, 2]);
+    }
+
+    #[test]
+    fn rotated_files_of_two_sinks_count_once() {
+        let first = [point(0, (0, 100), 5, 1), point(1, (100, 200), 5, 101)];
+        let second = [point(2, (0, 110), 5, 2), point(3, (110, 200), 4, 111)];
+        assert_eq!(choose([first, second].concat()), [0, 1]);
+    }
+
+    #[test]
+    fn a_packet_at_a_file_s_only_instant_is_no_overlap_with_itself() {
+        assert_eq!(choose(vec![point(0, (7, 7), 1, 7)]), [0]);
+    }
+}

@@ -1,0 +1,211 @@
+//! From occurrences to transmissions, and from several inputs to one count per packet.
+
+use super::bins::Slot;
+use super::copies::Copies;
+use super::points::{self, Point};
+use super::{OCCURRENCES, Partial};
+use crate::model::profile::{Repeats, Traffic};
+use crate::model::traffic::{BinTotals, ConnectionTotals};
+use crate::model::{ConnectionKey, Sums, Turn};
+use std::collections::BTreeMap;
+
+/// The sums of one input, of all its trackers.
+#[derive(Debug, Default)]
+pub struct InputPartial {
+    /// Time of the first and last record of the input, nanoseconds since the epoch.
+    pub times_ns: Option<(i64, i64)>,
+    /// Sums by connection, with what its tracker said at the end.
+    pub connections: BTreeMap<ConnectionKey, (Partial, Ending)>,
+}
+
+/// What the flow stage says of a connection when an input ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ending {
+    /// MPI messages begun and not ended.
+    pub mpi_incomplete: u64,
+    /// Its window of sequence numbers overflowed.
+    pub overflowed: bool,
+}
+
+/// One count per packet.
+#[derive(Debug, Default)]
+pub struct Settled {
+    /// Sums by connection, sorted by key.
+    pub connections: Vec<ConnectionTotals>,
+    /// Per input: mirror copies, and pairs of endpoints seen once and twice.
+    pub inputs: Vec<InputCopies>,
+    /// MPI messages begun and not ended, in the inputs that count.
+    pub mpi_incomplete: u64,
+    /// Connections whose window of sequence numbers overflowed, in the inputs that count.
+    pub window_overflows: u64,
+}
+
+/// How the packets of one input stand in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InputCopies {
+    /// Second copies of packets.
+    pub mirror_copies: u64,
+    /// Directed pairs of endpoints that are seen at one port.
+    pub pairs_seen_once: u64,
+    /// Directed pairs of endpoints that are seen at both ports.
+    pub pairs_seen_twice: u64,
+}
+
+/// Settles the sums of all inputs, in the order in which they were given.
+#[must_use]
+pub fn settle(inputs: Vec<InputPartial>) -> Settled {
+    let mut settled = Settled::default();
+    let mut found: BTreeMap<ConnectionKey, Vec<(Point, Option<One>)>> = BTreeMap::new();
+    for (index, input) in inputs.into_iter().enumerate() {
+        let copies = Copies::decide(input.connections.iter().map(|(key, (partial, _))| (key, partial)));
+        let (pairs_seen_once, pairs_seen_twice) = copies.count();
+        let mut mirror_copies = 0;
+        let input_times_ns = input.times_ns.unwrap_or_default();
+        for (key, (partial, ending)) in input.connections {
+            let one = One::new(key, partial, ending, copies.twice(&key));
+            mirror_copies += one.mirror_copies;
+            let point = Point {
+                input: index,
+                input_times_ns,
+                packets: one.totals.traffic.packets,
+                first_time_ns: one.totals.times_ns.0,
+            };
+            found.entry(key).or_default().push((point, Some(one)));
+        }
+        settled.inputs.push(InputCopies { mirror_copies, pairs_seen_once, pairs_seen_twice });
+    }
+    for mut seen in found.into_values() {
+        let chosen = points::choose(seen.iter().map(|(point, _)| *point).collect());
+        let mut total: Option<ConnectionTotals> = None;
+        for input in chosen {
+            let one = seen.iter_mut().find(|(point, _)| point.input == input).and_then(|(_, one)| one.take());
+            let Some(one) = one else { continue };
+            settled.mpi_incomplete += one.ending.mpi_incomplete;
+            settled.window_overflows += u64::from(one.ending.overflowed);
+            match &mut total {
+                None => total = Some(one.totals),
+                Some(total) => add(total, one.totals),
+            }
+        }
+        settled.connections.extend(total);
+    }
+    settled
+}
+
+/// A connection in one input, settled.
+struct One {
+    totals: ConnectionTotals,
+    ending: Ending,
+    mirror_copies: u64,
+}
+
+/// Which occurrences are transmissions, and which of those are repeats.
+struct Rule {
+    transmission: [bool; OCCURRENCES],
+    repeat: [bool; OCCURRENCES],
+}
+
+impl Rule {
+    fn new(twice: bool, can_repeat: bool) -> Self {
+        // With two observation points every second sight is the copy of the one before it.
+        let transmission = if twice { [true, false, true, false] } else { [true; OCCURRENCES] };
+        let repeat = [false, !twice && can_repeat, can_repeat, !twice && can_repeat];
+        Self { transmission, repeat }
+    }
+}
+
+impl One {
+    fn new(key: ConnectionKey, partial: Partial, ending: Ending, twice: bool) -> Self {
+        let numbered = Rule::new(twice, !key.is_datagram());
+        let unnumbered = Rule::new(twice, false);
+        let mut traffic = Traffic::default();
+        let mut repeats = Repeats::default();
+        let mut mirror_copies = 0;
+        for (turn, by_occurrence) in partial.sums.iter().enumerate() {
+            let rule = if turn == Turn::Other as usize { &unnumbered } else { &numbered };
+            for (class, sums) in by_occurrence.iter().enumerate() {
+                if !rule.transmission[class] {
+                    mirror_copies += sums.packets;
+                    continue;
+                }
+                traffic.packets += sums.packets;
+                traffic.wire_bytes += sums.wire_bytes;
+                if rule.repeat[class] {
+                    add_repeats(&mut repeats, turn, sums);
+                } else {
+                    traffic.payload_bytes += sums.payload_bytes;
+                }
+            }
+        }
+        traffic.messages = messages(&numbered, partial.messages);
+        let bins = bins(&numbered, partial.bins.into_cells());
+        let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));
+        let totals =
+            ConnectionTotals { key, times_ns, traffic, repeats, mpi: partial.mpi, votes: partial.votes, bins };
+        Self { totals, ending, mirror_copies }
+    }
+}
+
+fn messages(rule: &Rule, by_occurrence: [u64; OCCURRENCES]) -> u64 {
+    let counted = |class: &usize| rule.transmission[*class] && !rule.repeat[*class];
+    (0..OCCURRENCES).filter(counted).map(|class| by_occurrence[class]).sum()
+}
+
+fn add_repeats(repeats: &mut Repeats, turn: usize, sums: &Sums) {
+    repeats.wire_bytes += sums.wire_bytes;
+    repeats.payload_bytes += sums.payload_bytes;
+    if turn == Turn::Request as usize {
+        repeats.request_packets += sums.packets;
+    } else if turn == Turn::Response as usize {
+        repeats.response_packets += sums.packets;
+    } else {
+        repeats.acknowledge_packets += sums.packets;
+    }
+}
+
+fn bins(rule: &Rule, cells: Vec<super::bins::Cell>) -> Vec<BinTotals> {
+    let mut bins: Vec<BinTotals> = Vec::new();
+    for cell in cells {
+        let occurrence = match cell.slot {
+            Slot::Occurrence(class) if !rule.transmission[usize::from(class)] => continue,
+            Slot::Occurrence(class) => Some(usize::from(class)),
+            Slot::Mpi(_) => None,
+        };
+        if bins.last().is_none_or(|bin| bin.bin != cell.bin) {
+            bins.push(BinTotals { bin: cell.bin, ..BinTotals::default() });
+        }
+        let Some(bin) = bins.last_mut() else { continue };
+        if let Slot::Mpi(class) = cell.slot {
+            let sums = crate::model::traffic::MpiSums { messages: cell.messages, mpi_bytes: cell.sums.payload_bytes };
+            bin.mpi.push((class, sums));
+        }
+        let Some(class) = occurrence else { continue };
+        bin.traffic.packets += cell.sums.packets;
+        bin.traffic.wire_bytes += cell.sums.wire_bytes;
+        if !rule.repeat[class] {
+            bin.traffic.payload_bytes += cell.sums.payload_bytes;
+            bin.traffic.messages += cell.messages;
+        }
+    }
+    bins
+}
+
+/// Adds what a later input saw of the same connection.
+fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
+    total.times_ns = (total.times_ns.0.min(later.times_ns.0), total.times_ns.1.max(later.times_ns.1));
+    total.traffic += later.traffic;
+    total.repeats += later.repeats;
+    for (class, sums) in later.mpi {
+        *total.mpi.entry(class).or_default() += sums;
+    }
+    total.votes.merge(&later.votes);
+    for bin in later.bins {
+        match total.bins.last_mut().filter(|last| last.bin == bin.bin) {
+            Some(last) => {
+                last.traffic += bin.traffic;
+                last.mpi.extend(bin.mpi);
+            }
+            None => total.bins.push(bin),
+        }
+    }
+}
