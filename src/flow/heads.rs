@@ -43,7 +43,11 @@ impl Heads {
         let opcode = packet.opcode();
         let Some(carrier) = carrier(packet, opcode, batch_bytes) else { return (None, None) };
         let whole = opcode.is_only();
-        let Some(head) = mpi::recognise(carrier, packet.payload(batch_bytes), whole) else { return (Some(Start::Unknown), None) };
+        let Some(head) = mpi::recognise(carrier, packet.payload(batch_bytes), whole) else {
+            // An RDMA WRITE carries plain data as a rule: that it shows no envelope says nothing about the library.
+            let start = (!matches!(carrier, Carrier::Write(_))).then_some(Start::Unknown);
+            return (start, None);
+        };
         if self.is_repeated(&head) {
             return (Some(Start::Repeated), None);
         }

@@ -116,10 +116,10 @@ pub struct Votes {
     pub enveloped: [u64; 4],
     /// Those that belong to a library and carry no envelope, by form.
     pub bare: [u64; 4],
-    /// Envelopes on `MPI_COMM_WORLD`, by form, tag layout and rank. At most [`Votes::MAX_RANKS`] entries.
+    /// Envelopes on `MPI_COMM_WORLD`, by form, tag layout and rank. At most [`Votes::MAX_RANKS`] ranks of each form and layout.
     pub world: BTreeMap<(Form, TagLayout, u32), u64>,
-    /// Envelopes on `MPI_COMM_WORLD` that found no place in `world`.
-    pub crowded: u64,
+    /// Envelopes on `MPI_COMM_WORLD` that found no place in `world`, by tag layout.
+    pub crowded: [u64; 2],
     /// Envelopes whose rank or tag is larger than any in real use, by tag layout.
     pub implausible: [u64; 2],
 }
@@ -138,16 +138,20 @@ impl Votes {
         for (key, count) in &other.world {
             self.vote(*key, *count);
         }
-        self.crowded += other.crowded;
+        self.crowded = std::array::from_fn(|layout| self.crowded[layout] + other.crowded[layout]);
         self.implausible = std::array::from_fn(|layout| self.implausible[layout] + other.implausible[layout]);
     }
 
     /// Counts envelopes of one rank on `MPI_COMM_WORLD`.
     pub fn vote(&mut self, key: (Form, TagLayout, u32), count: u64) {
-        if self.world.len() < Self::MAX_RANKS || self.world.contains_key(&key) {
-            *self.world.entry(key).or_default() += count;
+        // The wrong reading of a tag gives any number of ranks: they must not crowd out those of the right one.
+        let (form, layout, _) = key;
+        if let Some(votes) = self.world.get_mut(&key) {
+            *votes += count;
+        } else if self.world.range((form, layout, 0)..=(form, layout, u32::MAX)).count() < Self::MAX_RANKS {
+            self.world.insert(key, count);
         } else {
-            self.crowded += count;
+            self.crowded[layout as usize] += count;
         }
     }
 }

@@ -73,7 +73,7 @@ fn fitting(votes: &Votes) -> Option<Form> {
 fn one_rank(votes: &Votes, form: Form, layout: TagLayout) -> Option<u64> {
     let of_form = votes.world.iter().filter(|((voted, reading, _), _)| *voted == form && *reading == layout);
     let (total, top) = of_form.fold((0, 0), |(total, top): (u64, u64), (_, &count)| (total + count, top.max(count)));
-    let total = total + votes.crowded;
+    let total = total + votes.crowded[layout as usize];
     (top * 100 >= total * FITTING_PERCENT).then_some(total)
 }
 

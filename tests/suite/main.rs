@@ -1,0 +1,4 @@
+//! The program against recorded traffic, real tools and damaged files. One binary, so that polars is linked once.
+
+mod recorded;
+mod runs;

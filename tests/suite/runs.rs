@@ -1,0 +1,105 @@
+//! The recorded runs in `samples/runs`, and an independent, slow look at their captures.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// One recorded run.
+pub(crate) struct Run {
+    pub(crate) name: String,
+    pub(crate) folder: PathBuf,
+    /// Nodes, from 1.
+    pub(crate) nodes: u8,
+}
+
+/// All of them.
+pub(crate) fn all() -> Vec<Run> {
+    let mut runs: Vec<Run> = std::fs::read_dir(root())
+        .expect("samples/runs")
+        .map(|entry| entry.expect("entry").path())
+        .filter(|path| path.is_dir())
+        .map(|folder| Run {
+            name: folder.file_name().expect("name").to_string_lossy().into_owned(),
+            nodes: (1..=9).take_while(|node| folder.join(format!("node{node}.pcap.zst")).exists()).count() as u8,
+            folder,
+        })
+        .collect();
+    runs.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(runs.len(), 32, "recorded runs");
+    runs
+}
+
+/// The run of this name.
+pub(crate) fn named(name: &str) -> Run {
+    all().into_iter().find(|run| run.name == name).expect("a recorded run")
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/runs")
+}
+
+impl Run {
+    /// The capture at the port of a node, from 1.
+    pub(crate) fn node(&self, node: u8) -> PathBuf {
+        self.folder.join(format!("node{node}.pcap.zst"))
+    }
+
+    /// The captures of all ports.
+    pub(crate) fn every_node(&self) -> Vec<PathBuf> {
+        (1..=self.nodes).map(|node| self.node(node)).collect()
+    }
+
+    /// The RoCE packets of all ports, re-framed as native InfiniBand, each twice.
+    pub(crate) fn sink(&self) -> PathBuf {
+        self.folder.join("sink.ib.pcap.zst")
+    }
+
+    /// A csv `src,dst,messages,bytes` of the run, by rank pair.
+    pub(crate) fn truth(&self, file: &str) -> Option<BTreeMap<(u32, u32), (u64, u64)>> {
+        let text = std::fs::read_to_string(self.folder.join(file)).ok()?;
+        let row = |line: &str| {
+            let mut fields = line.split(',').map(|field| field.parse::<u64>().expect("number"));
+            let mut next = || fields.next().expect("field");
+            ((next() as u32, next() as u32), (next(), next()))
+        };
+        Some(text.lines().skip(1).map(row).collect())
+    }
+
+    /// Node of each rank, from 1.
+    pub(crate) fn node_of_rank(&self) -> BTreeMap<u32, u8> {
+        let text = std::fs::read_to_string(self.folder.join("rankmap.csv")).unwrap_or_default();
+        let row = |line: &str| {
+            let mut fields = line.split(',');
+            let rank = fields.next().expect("rank").parse().expect("rank");
+            (rank, fields.next().expect("host").strip_prefix("node").expect("node").parse().expect("node"))
+        };
+        text.lines().skip(1).map(row).collect()
+    }
+}
+
+/// What a classic pcap file holds, found by walking it record by record: every record's length and bytes.
+pub(crate) fn records(path: &Path) -> Vec<Vec<u8>> {
+    let bytes = decompressed(path);
+    let mut records = Vec::new();
+    let mut at = 24;
+    while at < bytes.len() {
+        let length = u32::from_le_bytes(bytes[at + 8..at + 12].try_into().expect("length")) as usize;
+        records.push(bytes[at + 16..at + 16 + length].to_vec());
+        at += 16 + length;
+    }
+    records
+}
+
+/// The bytes of a `.zst` file, decompressed.
+pub(crate) fn decompressed(path: &Path) -> Vec<u8> {
+    zstd::decode_all(std::fs::File::open(path).expect("capture")).expect("zstd")
+}
+
+/// True for an Ethernet frame with a UDP datagram to port 4791 over IPv4 or IPv6, without options or tags.
+pub(crate) fn is_roce(frame: &[u8]) -> bool {
+    let (protocol, ports) = match frame.get(12..14) {
+        Some([0x08, 0x00]) => (23, 34),
+        Some([0x86, 0xDD]) => (20, 54),
+        _ => return false,
+    };
+    frame.get(protocol) == Some(&17) && frame.get(ports + 2..ports + 4) == Some(&[0x12, 0xB7])
+}
