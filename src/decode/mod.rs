@@ -55,7 +55,9 @@ pub struct Decoded {
 /// cannot be; it would end the batch.
 #[must_use]
 pub fn decode(batch: Batch, options: &Options, shards: usize) -> Decoded {
-    let mut packets: Vec<Vec<PacketRecord>> = vec![Vec::new(); shards];
+    // Room for packets of 128 bytes, twice over because pairs are dealt unevenly.
+    let room = batch.bytes.len() / 64 / shards.max(1);
+    let mut packets: Vec<Vec<PacketRecord>> = (0..shards).map(|_| Vec::with_capacity(room)).collect();
     let mut counts = BatchCounts::default();
     let mut framing = batch.framing.clone();
     let mut at = 0;

@@ -12,8 +12,10 @@
 
 use ibscope_parsers::Psn;
 
-/// Most runs that are kept per ledger; the oldest are forgotten first. A packet older than all of them counts as new.
+/// Most runs that are kept per ledger. A packet older than all of them counts as new.
 const MAX_RUNS: usize = 256;
+/// Runs that are forgotten at once, the oldest first, so that this is seldom.
+const FORGOTTEN_RUNS: usize = 64;
 
 /// Counts per PSN, unwrapped from `BITS` bits to 64.
 #[derive(Clone, Debug, Default)]
@@ -67,13 +69,18 @@ impl Ledger {
 
     fn add(&mut self, start: i64, end: i64) -> u32 {
         self.high = self.high.max(end - 1);
-        // The next packet of a stream that is seen once.
-        if let Some(last) = self.runs.last_mut()
-            && last.end == start
-            && last.count == 1
-        {
-            last.end = end;
-            return 1;
+        // The next packet of a stream that is seen once, or one after a hole (coalesced ACKs leave many).
+        match self.runs.last_mut() {
+            Some(last) if last.end == start && last.count == 1 => {
+                last.end = end;
+                return 1;
+            }
+            Some(last) if last.end > start => {}
+            _ => {
+                self.runs.push(Run { start, end, count: 1 });
+                self.bound();
+                return 1;
+            }
         }
         let from = self.runs.partition_point(|run| run.end <= start);
         let to = self.runs.partition_point(|run| run.start < end);
@@ -134,11 +141,15 @@ impl Ledger {
             occurrence.get_or_insert(1);
         }
         self.runs.splice(first..last, pieces);
-        if let Some(surplus) = self.runs.len().checked_sub(MAX_RUNS).filter(|&surplus| surplus > 0) {
-            self.runs.drain(..surplus);
+        self.bound();
+        occurrence.unwrap_or(1)
+    }
+
+    fn bound(&mut self) {
+        if self.runs.len() > MAX_RUNS {
+            self.runs.drain(..FORGOTTEN_RUNS);
             self.overflowed = true;
         }
-        occurrence.unwrap_or(1)
     }
 }
 

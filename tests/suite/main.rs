@@ -1,4 +1,6 @@
 //! The program against recorded traffic, real tools and damaged files. One binary, so that polars is linked once.
 
+mod architecture;
 mod recorded;
 mod runs;
+mod synthetic;

@@ -1,0 +1,190 @@
+//! Generated captures, whose totals are known by construction: copies, lost copies, rotated files, threads, damage.
+
+use ibscope::model::{Kind, Profile};
+use ibscope::pipeline::{Options, analyze};
+use ibscope_samples::{Framing, Kind as Traffic, Totals};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+const HEADER_BYTES: usize = 24;
+
+struct Generated {
+    folder: tempfile::TempDir,
+    bytes: Vec<u8>,
+    totals: Totals,
+}
+
+fn generate(framing: Framing, kind: Traffic, mirror: u8, bytes: u64) -> Generated {
+    let options = ibscope_samples::Options { framing, kind, bytes, lids: 6, mirror, seed: 7 };
+    let mut file = Vec::new();
+    let totals = ibscope_samples::generate(&options, &mut file).expect("generate");
+    Generated { folder: tempfile::tempdir().expect("folder"), bytes: file, totals }
+}
+
+impl Generated {
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, bytes).expect("write");
+        path
+    }
+
+    /// The records with their headers.
+    fn records(&self) -> Vec<&[u8]> {
+        let mut records = Vec::new();
+        let mut rest = &self.bytes[HEADER_BYTES..];
+        while !rest.is_empty() {
+            let length = 16 + u32::from_le_bytes(rest[8..12].try_into().expect("length")) as usize;
+            records.push(&rest[..length]);
+            rest = &rest[length..];
+        }
+        records
+    }
+
+    /// A capture of some of the records.
+    fn part<'a>(&'a self, name: &str, records: impl IntoIterator<Item = &'a [u8]>) -> PathBuf {
+        let mut bytes = self.bytes[..HEADER_BYTES].to_vec();
+        records.into_iter().for_each(|record| bytes.extend(record));
+        self.file(name, &bytes)
+    }
+}
+
+fn profile(paths: &[PathBuf]) -> Profile {
+    analyze(paths, &Options::default(), &|_| {}).expect("analysis")
+}
+
+/// Messages, payload bytes, wire bytes, packets by endpoints as text.
+type Matrix = BTreeMap<(String, String), [u64; 4]>;
+
+fn matrix(profile: &Profile) -> Matrix {
+    let mut cells = Matrix::new();
+    for connection in profile.connections.iter().filter(|connection| connection.kind == Kind::Data) {
+        let cell = cells.entry((connection.src.to_string(), connection.dst.to_string())).or_default();
+        let traffic = connection.traffic;
+        let values = [traffic.messages, traffic.payload_bytes, traffic.wire_bytes, traffic.packets];
+        cell.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+    }
+    cells
+}
+
+fn expected(totals: &Totals) -> Matrix {
+    let cell = |(&(src, dst), pair): (&(u16, u16), &ibscope_samples::PairTotals)| {
+        let values = [pair.messages, pair.payload_bytes, pair.wire_bytes, pair.packets];
+        ((totals.endpoint(src), totals.endpoint(dst)), values)
+    };
+    totals.pairs.iter().map(cell).collect()
+}
+
+fn timeline_sums(profile: &Profile) -> Matrix {
+    let mut cells = Matrix::new();
+    for row in &profile.timeline {
+        let connection = &profile.connections[row.connection as usize];
+        let cell = cells.entry((connection.src.to_string(), connection.dst.to_string())).or_default();
+        let traffic = row.traffic;
+        let values = [traffic.messages, traffic.payload_bytes, traffic.wire_bytes, traffic.packets];
+        cell.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+    }
+    cells
+}
+
+#[test]
+fn totals_are_found_in_every_framing_once_and_mirrored() {
+    for framing in [Framing::Native, Framing::Roce] {
+        for kind in [Traffic::Small, Traffic::Big] {
+            for mirror in [1, 2] {
+                let generated = generate(framing, kind, mirror, 4 << 20);
+                let profile = profile(&[generated.file("all.pcap", &generated.bytes)]);
+                let case = format!("{framing:?} {kind:?} mirror {mirror}");
+                assert_eq!(matrix(&profile), expected(&generated.totals), "{case}");
+                assert_eq!(timeline_sums(&profile), expected(&generated.totals), "{case}: over time");
+                assert_eq!(profile.coverage.records, generated.totals.records, "{case}");
+                assert_eq!(profile.coverage.icrc_ok, generated.totals.records, "{case}");
+                let packets: u64 = generated.totals.pairs.values().map(|pair| pair.packets).sum();
+                assert_eq!(profile.coverage.mirror_copies, packets * u64::from(mirror - 1), "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn lost_copies_do_not_change_the_matrix() {
+    let generated = generate(Framing::Native, Traffic::Small, 2, 4 << 20);
+    // One of the two copies of every 23rd packet, the first and the second by turns.
+    let mut seen: HashMap<&[u8], usize> = HashMap::new();
+    let mut packets = 0;
+    let kept = generated.records().into_iter().filter(|record| {
+        // The ERF header differs in time only: the packet starts behind it.
+        let packet = &record[32..];
+        let (copy, number) = match seen.remove(packet) {
+            Some(number) => (1, number),
+            None => {
+                packets += 1;
+                seen.insert(packet, packets);
+                (0, packets)
+            }
+        };
+        number % 23 != 0 || number / 23 % 2 == copy
+    });
+    let path = generated.part("lossy.pcap", kept);
+    let profile = profile(&[path]);
+    assert_eq!(matrix(&profile), expected(&generated.totals));
+    assert!(profile.coverage.records < generated.totals.records);
+}
+
+#[test]
+fn two_ports_in_two_files_and_parts_in_sequence_count_once() {
+    let generated = generate(Framing::Native, Traffic::Small, 2, 4 << 20);
+    let mut sides: [Vec<&[u8]>; 2] = [Vec::new(), Vec::new()];
+    let mut seen: HashMap<&[u8], ()> = HashMap::new();
+    for record in generated.records() {
+        let side = usize::from(seen.remove(&record[32..]).is_some());
+        if side == 0 {
+            seen.insert(&record[32..], ());
+        }
+        sides[side].push(record);
+    }
+    let sender = generated.part("sender.pcap", sides[0].iter().copied());
+    let receiver = generated.part("receiver.pcap", sides[1].iter().copied());
+    assert_eq!(matrix(&profile(&[sender.clone(), receiver.clone()])), expected(&generated.totals));
+    assert_eq!(matrix(&profile(&[receiver.clone(), sender])), expected(&generated.totals));
+    let half = sides[0].len() / 2;
+    let first = generated.part("first.pcap", sides[0][..half].iter().copied());
+    let second = generated.part("second.pcap", sides[0][half..].iter().copied());
+    let rotated = profile(&[second.clone(), first.clone()]);
+    assert_eq!(matrix(&rotated), expected(&generated.totals));
+    assert_eq!(timeline_sums(&rotated), expected(&generated.totals));
+    assert_eq!(matrix(&profile(&[first, receiver, second])), expected(&generated.totals));
+}
+
+/// Every file of a profile's folder.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let file = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.expect("entry").path();
+        (path.file_name().expect("name").to_string_lossy().into_owned(), std::fs::read(&path).expect("file"))
+    };
+    std::fs::read_dir(folder).expect("profile").map(file).collect()
+}
+
+#[test]
+fn any_number_of_threads_writes_the_same_bytes() {
+    let generated = generate(Framing::Roce, Traffic::Small, 2, 6 << 20);
+    let mut inputs = vec![generated.file("all.pcap", &generated.bytes)];
+    inputs.extend(crate::runs::named("ompi-rc-notrace-mixed-4x1").every_node());
+    for (case, max_cells) in [("plenty", 1 << 20), ("few", 500)] {
+        let mut first: Option<BTreeMap<String, Vec<u8>>> = None;
+        for threads in [1, 2, 3, 16] {
+            let options = Options { threads, max_cells, ..Options::default() };
+            let profile = analyze(&inputs, &options, &|_| {}).expect("analysis");
+            let place = generated.folder.path().join(format!("{case}-{threads}.ibp"));
+            ibscope::pipeline::Writer::create(&place).expect("place").finish(&profile).expect("written");
+            assert_eq!(ibscope::pipeline::load(&place).expect("read"), profile, "{case}, {threads} threads");
+            let widened = profile.notes.iter().any(|note| note.contains("widened"));
+            assert_eq!(widened, case == "few");
+            let written = files(&place);
+            assert_eq!(written.len(), 4);
+            match &first {
+                None => first = Some(written),
+                Some(first) => assert!(*first == written, "{case}: {threads} threads differ from 1"),
+            }
+        }
+    }
+}
