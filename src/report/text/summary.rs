@@ -1,0 +1,194 @@
+//! What a person reads in ten seconds after an analysis.
+
+use super::Style;
+use super::units::{bytes, group, utc};
+use crate::model::profile::{Repeats, Traffic};
+use crate::model::{Coverage, Kind, Profile};
+use ibscope_parsers::Endpoint;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// Endpoints that are listed with their rank; more are only counted.
+const MAX_ENDPOINTS: usize = 16;
+/// Inputs that are listed; more are only counted.
+const MAX_INPUTS: usize = 16;
+
+/// The summary of a profile.
+#[must_use]
+pub fn summary(profile: &Profile, style: &Style) -> String {
+    let mut lines = Lines { text: String::new(), color: style.color };
+    let coverage = &profile.coverage;
+    inputs(&mut lines, profile);
+    time(&mut lines, coverage);
+    records(&mut lines, coverage);
+    traffic(&mut lines, profile);
+    endpoints(&mut lines, profile);
+    for note in &profile.notes {
+        lines.put("note", note);
+    }
+    lines.text
+}
+
+/// `label  value`, labels aligned.
+struct Lines {
+    text: String,
+    color: bool,
+}
+
+impl Lines {
+    fn put(&mut self, label: &str, value: &str) {
+        let label = format!("{label:<13}");
+        if self.color {
+            let _ = writeln!(self.text, "\x1b[1m{label}\x1b[0m {value}");
+        } else {
+            let _ = writeln!(self.text, "{label} {value}");
+        }
+    }
+}
+
+fn inputs(lines: &mut Lines, profile: &Profile) {
+    for input in profile.inputs.iter().take(MAX_INPUTS) {
+        let copies = match (input.pairs_seen_once, input.pairs_seen_twice) {
+            (_, 0) => "",
+            (0, _) => "; each packet stands twice (both ports mirrored)",
+            _ => "; some pairs stand twice (both ports mirrored)",
+        };
+        let format = &input.format;
+        lines.put("input", &format!("{}: {}, {format}{copies}", input.name, bytes(input.length_bytes)));
+    }
+    if let Some(more) = profile.inputs.len().checked_sub(MAX_INPUTS).filter(|&more| more > 0) {
+        lines.put("", &format!("and {more} more"));
+    }
+}
+
+fn time(lines: &mut Lines, coverage: &Coverage) {
+    if let (Some(first), Some(last)) = (coverage.first_time_ns, coverage.last_time_ns) {
+        let span = (last - first) as f64 / 1e9;
+        lines.put("time", &format!("{span:.3} s from {}", utc(first)));
+    }
+}
+
+fn records(lines: &mut Lines, coverage: &Coverage) {
+    let mut parts = vec![format!("{} InfiniBand", group(coverage.infiniband))];
+    let mut also = |count: u64, what: &str| {
+        if count > 0 {
+            parts.push(format!("{} {what}", group(count)));
+        }
+    };
+    also(coverage.other(), "other frames");
+    also(coverage.failed(), "not decoded");
+    also(coverage.outside_window, "outside the window");
+    lines.put("records", &format!("{}: {}", group(coverage.records), parts.join(", ")));
+    let named = |kinds: &BTreeMap<String, u64>| -> Vec<String> {
+        kinds.iter().map(|(name, count)| format!("{} x {name}", group(*count))).collect()
+    };
+    if coverage.failed() > 0 {
+        lines.put("not decoded", &named(&coverage.undecoded).join(", "));
+    }
+    let mut parts = Vec::new();
+    let mut also = |count: u64, what: &str| {
+        if count > 0 {
+            parts.push(format!("{} {what}", group(count)));
+        }
+    };
+    also(coverage.mirror_copies, "mirror copies");
+    also(coverage.management, "management");
+    also(coverage.multicast, "multicast");
+    also(coverage.truncated, "cut by the snap length");
+    also(coverage.unknown_opcode, "with an unknown opcode");
+    also(coverage.icrc_bad, "with a wrong ICRC");
+    also(coverage.time_backwards, "back in time");
+    also(coverage.without_time, "without a time");
+    also(coverage.interface_drops, "dropped by the capturing interface");
+    also(coverage.mpi_incomplete, "MPI messages without their end");
+    also(coverage.window_overflows, "connections with more PSN holes than are remembered");
+    if !parts.is_empty() {
+        lines.put("of these", &parts.join(", "));
+    }
+    if coverage.icrc_ok + coverage.icrc_bad > 0 {
+        let share = if coverage.icrc_bad == 0 { "all fit".to_owned() } else { format!("{} fit", group(coverage.icrc_ok)) };
+        lines.put("ICRC", &format!("{} checked, {share}", group(coverage.icrc_ok + coverage.icrc_bad)));
+    }
+}
+
+fn traffic(lines: &mut Lines, profile: &Profile) {
+    let mut total = Traffic::default();
+    let mut repeats = Repeats::default();
+    let mut stacks: BTreeSet<&str> = BTreeSet::new();
+    for connection in profile.connections.iter().filter(|connection| connection.kind == Kind::Data) {
+        total += connection.traffic;
+        repeats += connection.repeats;
+        stacks.extend(connection.stack.as_deref());
+    }
+    lines.put(
+        "traffic",
+        &format!(
+            "{} packets, {} on the wire, {} payload in {} transport messages",
+            group(total.packets),
+            bytes(total.wire_bytes),
+            bytes(total.payload_bytes),
+            group(total.messages)
+        ),
+    );
+    let repeated = repeats.request_packets + repeats.response_packets + repeats.acknowledge_packets;
+    if repeated > 0 {
+        lines.put(
+            "repeated",
+            &format!(
+                "{} requests, {} responses, {} ACKs ({} on the wire, not in the payload)",
+                group(repeats.request_packets),
+                group(repeats.response_packets),
+                group(repeats.acknowledge_packets),
+                bytes(repeats.wire_bytes)
+            ),
+        );
+    }
+    if stacks.is_empty() {
+        let why = if profile.mpi_read { "no MPI library recognised" } else { "not looked for" };
+        lines.put("MPI", why);
+        return;
+    }
+    lines.put(
+        "MPI",
+        &format!(
+            "point-to-point {} messages, {}; collective {} messages, {} ({})",
+            group(total.p2p_messages),
+            bytes(total.p2p_mpi_bytes),
+            group(total.collective_messages),
+            bytes(total.collective_mpi_bytes),
+            stacks.into_iter().collect::<Vec<_>>().join(", ")
+        ),
+    );
+}
+
+fn endpoints(lines: &mut Lines, profile: &Profile) {
+    let data = profile.connections.iter().filter(|connection| connection.kind == Kind::Data);
+    let endpoints: BTreeSet<Endpoint> = data.flat_map(|connection| [connection.src, connection.dst]).collect();
+    lines.put("endpoints", &group(endpoints.len() as u64));
+    if endpoints.len() > MAX_ENDPOINTS {
+        lines.put("", &format!("{} of them with a rank", group(profile.ranks.len() as u64)));
+        return;
+    }
+    for endpoint in endpoints {
+        let text = endpoint.to_string();
+        let name = profile.names.get(&endpoint).map(|name| format!(" {name}")).unwrap_or_default();
+        let ranks: Vec<String> = profile
+            .ranks
+            .iter()
+            .filter(|row| row.endpoint == text)
+            .map(|row| {
+                let qpn = row.qpn.map(|qpn| format!(" (QP {qpn:#x})")).unwrap_or_default();
+                let votes = match (row.evidence.as_str(), row.disagreeing) {
+                    ("envelope", 0) => format!(": {} messages say so", group(row.agreeing)),
+                    ("envelope", others) => {
+                        format!(": {} messages say so, {} another", group(row.agreeing), group(others))
+                    }
+                    _ => ": from the rank map".to_owned(),
+                };
+                format!("rank {}{qpn}{votes}", row.rank)
+            })
+            .collect();
+        let ranks = if ranks.is_empty() { "rank unknown".to_owned() } else { ranks.join("; ") };
+        lines.put("", &format!("{text}{name}: {ranks}"));
+    }
+}

@@ -1,0 +1,109 @@
+//! Numbers for people.
+
+use crate::report::matrix::Unit;
+
+/// Binary units of bytes.
+const BYTES: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+/// One unit for a whole table, chosen by its largest value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    bytes: bool,
+    power: u32,
+}
+
+impl Scale {
+    /// The unit in which the largest value has one to four digits before the point.
+    pub(super) fn for_table(unit: Unit, largest: u64) -> Self {
+        let power = if unit.is_bytes() { largest.max(1).ilog2() / 10 } else { 0 };
+        Self { bytes: unit.is_bytes(), power: power.min(BYTES.len() as u32 - 1) }
+    }
+
+    /// A value in this unit, without it.
+    pub(super) fn show(self, value: u64) -> String {
+        if self.power == 0 {
+            return group(value);
+        }
+        let scaled = value as f64 / (1u64 << (10 * self.power)) as f64;
+        if value == 0 {
+            "0".to_owned()
+        } else if scaled >= 100.0 {
+            format!("{scaled:.0}")
+        } else if scaled >= 0.1 {
+            format!("{scaled:.1}")
+        } else {
+            "<0.1".to_owned()
+        }
+    }
+
+    /// A value in the unit that fits it best, with the unit.
+    pub(super) fn with_unit(self, value: u64) -> String {
+        if self.bytes { bytes(value) } else { group(value) }
+    }
+
+    /// The unit's name.
+    pub(super) fn unit(self) -> &'static str {
+        BYTES[self.power as usize]
+    }
+
+    /// ` in MiB`, or nothing where values are shown as they are.
+    pub(super) fn suffix(self) -> String {
+        if self.power == 0 { String::new() } else { format!(" in {}", self.unit()) }
+    }
+}
+
+/// Bytes in the unit that fits them best.
+pub(super) fn bytes(value: u64) -> String {
+    let scale = Scale::for_table(Unit::WireBytes, value);
+    format!("{} {}", scale.show(value), scale.unit())
+}
+
+/// Digits in groups of three.
+pub(super) fn group(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A duration in the largest unit that leaves no fraction beyond three digits.
+pub(super) fn duration(ns: i64) -> String {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    for (unit_ns, name) in units {
+        if ns >= unit_ns && ns % (unit_ns / 1_000) == 0 {
+            let text = format!("{:.3}", ns as f64 / unit_ns as f64);
+            return format!("{} {name}", text.trim_end_matches('0').trim_end_matches('.'));
+        }
+    }
+    format!("{ns} ns")
+}
+
+/// A time as RFC 3339 in UTC.
+pub(super) fn utc(time_ns: i64) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(time_ns))
+        .map_or_else(|_| format!("{time_ns} ns"), |time| format!("{time:.6}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(group(0), "0");
+        assert_eq!(group(1_234_567), "1 234 567");
+        assert_eq!(bytes(1023), "1 023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(5 << 30), "5.0 GiB");
+        assert_eq!(duration(10_000_000), "10 ms");
+        assert_eq!(duration(1_500_000_000), "1.5 s");
+        assert_eq!(duration(7), "7 ns");
+        assert_eq!(duration(1_000_001), "1000.001 us");
+        assert_eq!(utc(0), "1970-01-01T00:00:00.000000Z");
+    }
+}
