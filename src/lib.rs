@@ -23,7 +23,7 @@
 //! # }
 //! ```
 
-//pub mod cli;
+pub mod cli;
 pub mod decode;
 pub mod flow;
 pub mod input;
@@ -32,4 +32,4 @@ pub mod pipeline;
 pub mod profile;
 pub mod ranks;
 pub mod reduce;
-//pub mod report;
+pub mod report;

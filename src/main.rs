@@ -1,2 +1,7 @@
-//! x
-fn main() {}
+//! The `ibscope` program: see `ibscope --help`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ibscope::cli::main()
+}

@@ -230,9 +230,9 @@ fn moment(text: &str) -> Result<Moment, String> {
     if let Some(ns) = decimal_seconds_ns(text) {
         return Ok(Moment::SinceStart(ns));
     }
-    let timestamp: jiff::Timestamp = text.parse().map_err(|_| {
-        "expected seconds from the first packet (1.5) or RFC 3339 (2026-11-20T10:00:00Z)".to_owned()
-    })?;
+    let timestamp: jiff::Timestamp = text
+        .parse()
+        .map_err(|_| "expected seconds from the first packet (1.5) or RFC 3339 (2026-11-20T10:00:00Z)".to_owned())?;
     i64::try_from(timestamp.as_nanosecond())
         .map(Moment::Absolute)
         .map_err(|_| "this time lies outside the years 1678 to 2262".to_owned())

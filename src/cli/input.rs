@@ -34,7 +34,10 @@ pub(super) fn profile(source: &Source, bin_ns: Option<i64>) -> anyhow::Result<Pr
         return Ok(profile);
     }
     if let Some(folder) = source.inputs.iter().find(|path| path.is_dir()) {
-        bail!("{}: is a folder and no profile; give captures, or a profile that `ibscope analyze -o` wrote", folder.display());
+        bail!(
+            "{}: is a folder and no profile; give captures, or a profile that `ibscope analyze -o` wrote",
+            folder.display()
+        );
     }
     options.read_mpi = !source.no_mpi;
     options.check_icrc = false;

@@ -43,6 +43,10 @@ pub(super) fn style(color: Color) -> Style {
         Color::Never => false,
         Color::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };
-    let width = if is_terminal { terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0)) } else { DEFAULT_WIDTH };
-    Style { color, width, utf8: true }
+    let width = if is_terminal {
+        terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0))
+    } else {
+        DEFAULT_WIDTH
+    };
+    Style { color, width }
 }

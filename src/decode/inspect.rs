@@ -4,8 +4,8 @@ use super::Options;
 use crate::model::{Batch, InspectedPacket};
 use ibscope_parsers::frame::erf::ErfHeader;
 use ibscope_parsers::frame::{Item, LinkType, Record};
-use ibscope_parsers::ib::crc::verify_icrc;
 use ibscope_parsers::ib::Packet;
+use ibscope_parsers::ib::crc::verify_icrc;
 use ibscope_parsers::link::{self, Framed, Located, Location};
 
 /// Reads all headers of a batch's InfiniBand packets. Records that are none, or whose BTH was cut, are left out.
@@ -23,9 +23,7 @@ pub fn inspect(batch: &Batch, options: &Options) -> Vec<InspectedPacket> {
         if !options.covers(record.time_ns) {
             continue;
         }
-        if let Ok(Located::Infiniband(location)) =
-            link::locate(record.link_type, record.data, record.original_bytes)
-        {
+        if let Ok(Located::Infiniband(location)) = link::locate(record.link_type, record.data, record.original_bytes) {
             packets.extend(packet(frame, &record, &location));
         }
     }

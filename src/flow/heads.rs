@@ -54,8 +54,7 @@ impl Heads {
         let start = Some(Start::Recognised(head.form, head.envelope));
         let Some(envelope) = head.envelope else { return (start, None) };
         let payload_bytes = u64::from(packet.payload_bytes);
-        let mut message =
-            MpiMessage { form: head.form, envelope, mpi_bytes: 0, time_ns: packet.time_ns };
+        let mut message = MpiMessage { form: head.form, envelope, mpi_bytes: 0, time_ns: packet.time_ns };
         if whole || matches!(envelope.length, Length::Stated(_)) {
             message.mpi_bytes = envelope.length.of(payload_bytes);
             return (start, Some(message));
@@ -78,8 +77,7 @@ impl Heads {
             .max_by_key(|(_, open)| open.first_number)?;
         let full_packets = u64::try_from(number - open.first_number).ok()?;
         let mut message = open.message;
-        message.mpi_bytes =
-            message.envelope.length.of(full_packets * open.mtu_bytes + u64::from(packet.payload_bytes));
+        message.mpi_bytes = message.envelope.length.of(full_packets * open.mtu_bytes + u64::from(packet.payload_bytes));
         self.open.remove(index);
         Some(message)
     }

@@ -193,7 +193,9 @@ impl Capture {
                 return InputError::NoRecord { path: self.path.clone(), length_bytes: self.filled as u64, missing };
             }
             let found = match head.first_chunk::<4>() {
-                Some(magic) => format!("the file starts with {:02x} {:02x} {:02x} {:02x}", magic[0], magic[1], magic[2], magic[3]),
+                Some(magic) => {
+                    format!("the file starts with {:02x} {:02x} {:02x} {:02x}", magic[0], magic[1], magic[2], magic[3])
+                }
                 None => "the file is shorter than a magic number".to_owned(),
             };
             InputError::NotACapture { path: self.path.clone(), found }
@@ -224,7 +226,8 @@ impl Capture {
                     Ok((Item::Record(record), _)) => {
                         self.first_time_ns = record.time_ns;
                         if let Framing::Pcapng(_) = framing {
-                            self.format = format::describe(&self.buffer[..self.filled], &framing, self.source.compression);
+                            self.format =
+                                format::describe(&self.buffer[..self.filled], &framing, self.source.compression);
                         }
                         return Ok(());
                     }
@@ -253,9 +256,8 @@ impl Capture {
 }
 
 /// A valid header, to have a framing before the file has been looked at.
-const EMPTY_PCAP: [u8; 24] = [
-    0xD4, 0xC3, 0xB2, 0xA1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0, 247, 0, 0, 0,
-];
+const EMPTY_PCAP: [u8; 24] =
+    [0xD4, 0xC3, 0xB2, 0xA1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0, 247, 0, 0, 0];
 
 fn corrupt(path: &Path, offset_bytes: u64, source: ParseError) -> InputError {
     InputError::Corrupt { path: path.to_owned(), offset_bytes, source }
@@ -291,12 +293,9 @@ fn describe(error: &ParseError) -> String {
 /// Why captures of this link type cannot be analysed; `None` where they can.
 pub(super) fn unusable(link_type: LinkType) -> Option<&'static str> {
     match link_type {
-        LinkType::ETHERNET
-        | LinkType::RAW
-        | LinkType::SLL
-        | LinkType::ERF
-        | LinkType::INFINIBAND
-        | LinkType::SLL2 => None,
+        LinkType::ETHERNET | LinkType::RAW | LinkType::SLL | LinkType::ERF | LinkType::INFINIBAND | LinkType::SLL2 => {
+            None
+        }
         LinkType::IPOIB => Some(
             "holds IP packets without InfiniBand headers (no LRH, no BTH), so it shows no verbs or MPI traffic; capture \
              with ibdump on the port instead",

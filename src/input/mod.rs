@@ -95,7 +95,8 @@ pub fn open(paths: &[PathBuf], options: &SourceOptions) -> Result<Vec<Capture>, 
 /// Bytes of those inputs that are regular files: what a progress bar can count to.
 #[must_use]
 pub fn total_bytes(paths: &[PathBuf]) -> u64 {
-    let length = |path: &PathBuf| std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
+    let length =
+        |path: &PathBuf| std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
     paths.iter().filter_map(length).sum()
 }
 

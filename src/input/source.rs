@@ -99,18 +99,17 @@ impl Source {
     }
 
     fn new(raw: Box<dyn Read + Send>, options: &SourceOptions) -> io::Result<Self> {
-        let tally = Arc::new(Mutex::new(Tally {
-            sha256: options.sha256.then(Sha256::new),
-            ..Tally::default()
-        }));
-        let mut tallied = Tallied { inner: raw, tally: Arc::clone(&tally), bytes_read: Arc::clone(&options.bytes_read) };
+        let tally = Arc::new(Mutex::new(Tally { sha256: options.sha256.then(Sha256::new), ..Tally::default() }));
+        let mut tallied =
+            Tallied { inner: raw, tally: Arc::clone(&tally), bytes_read: Arc::clone(&options.bytes_read) };
         let mut head = Vec::with_capacity(ZSTD_MAGIC.len());
         tallied.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut head)?;
         let is_zstd = head == ZSTD_MAGIC || head.get(1..) == Some(&ZSTD_SKIPPABLE_MAGIC) && head[0] & 0xF0 == 0x50;
         let is_gzip = head.starts_with(&GZIP_MAGIC);
         let whole = io::Cursor::new(head).chain(tallied);
         let (reader, compression): (Box<dyn Read + Send>, _) = if is_zstd {
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(io::BufReader::with_capacity(READ_BYTES, whole))?;
+            let mut decoder =
+                zstd::stream::read::Decoder::with_buffer(io::BufReader::with_capacity(READ_BYTES, whole))?;
             decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
             (Box::new(decoder), "zstd")
         } else if is_gzip {
@@ -185,10 +184,7 @@ mod tests {
         // SHA-256 of "abc" (FIPS 180-2, B.1); XXH3-128 of "abc" (xxhsum -H2 of xxHash 0.8).
         let (_, digests) = read(b"abc".to_vec());
         assert_eq!(digests.length_bytes, 3);
-        assert_eq!(
-            digests.sha256.unwrap(),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
+        assert_eq!(digests.sha256.unwrap(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(digests.xxh3_128, "06b05ab6733a618578af5f94892f3950");
         let packed = gzip(&[1; 1000]);
         assert_eq!(read(packed.clone()).1.length_bytes, packed.len() as u64);

@@ -33,7 +33,8 @@ pub fn adapt(profile: &mut Profile, options: &Options) -> Result<(), Error> {
             connection.traffic += row.traffic;
         }
     }
-    let cuts_a_bin = |moment_ns: i64| moment_ns != i64::MIN && moment_ns != i64::MAX && moment_ns.rem_euclid(bin_ns) != 0;
+    let cuts_a_bin =
+        |moment_ns: i64| moment_ns != i64::MIN && moment_ns != i64::MAX && moment_ns.rem_euclid(bin_ns) != 0;
     if cuts_a_bin(from_ns) || cuts_a_bin(to_ns) {
         profile.notes.push(format!(
             "the window is widened to whole bins of {bin_ns} ns; for an exact one give the captures, or analyse with a smaller --bin"

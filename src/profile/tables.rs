@@ -69,7 +69,9 @@ fn repeats_values(repeats: &Repeats) -> [u64; 5] {
     ]
 }
 
-fn repeats_from([request_packets, response_packets, acknowledge_packets, wire_bytes, payload_bytes]: [u64; 5]) -> Repeats {
+fn repeats_from(
+    [request_packets, response_packets, acknowledge_packets, wire_bytes, payload_bytes]: [u64; 5],
+) -> Repeats {
     Repeats { request_packets, response_packets, acknowledge_packets, wire_bytes, payload_bytes }
 }
 
@@ -105,10 +107,8 @@ pub(super) fn connections(rows: &[ConnectionRow]) -> PolarsResult<DataFrame> {
 
 /// The table of time.
 pub(super) fn timeline(rows: &[TimelineRow]) -> PolarsResult<DataFrame> {
-    let mut columns = vec![
-        column!(rows, "time_ns", i64, |row| row.time_ns),
-        column!(rows, "connection", u32, |row| row.connection),
-    ];
+    let mut columns =
+        vec![column!(rows, "time_ns", i64, |row| row.time_ns), column!(rows, "connection", u32, |row| row.connection)];
     for (index, name) in TRAFFIC.into_iter().enumerate() {
         columns.push(column!(rows, name, u64, |row| traffic_values(&row.traffic)[index]));
     }
@@ -136,10 +136,7 @@ pub(super) fn write(path: &Path, table: PolarsResult<DataFrame>) -> Result<(), P
     let failed = |source| ProfileError::Table { path: path.to_owned(), action: "written", source };
     let mut table = table.map_err(failed)?;
     let file = File::create(path).map_err(super::io_error(path, "cannot be created"))?;
-    ParquetWriter::new(file)
-        .with_compression(ParquetCompression::Zstd(None))
-        .finish(&mut table)
-        .map_err(failed)?;
+    ParquetWriter::new(file).with_compression(ParquetCompression::Zstd(None)).finish(&mut table).map_err(failed)?;
     Ok(())
 }
 

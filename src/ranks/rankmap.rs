@@ -18,7 +18,8 @@ pub struct TableError {
     pub expected: &'static str,
 }
 
-const EXPECTED: &str = "a header line `rank,endpoint` or `rank,endpoint,qpn` and then lines like `0,17` or `0,10.77.0.1,0x11`";
+const EXPECTED: &str =
+    "a header line `rank,endpoint` or `rank,endpoint,qpn` and then lines like `0,17` or `0,10.77.0.1,0x11`";
 
 /// Reads a rank map from its text. `path` is for errors.
 pub fn parse(path: &std::path::Path, text: &str) -> Result<Vec<RankRow>, TableError> {

@@ -85,7 +85,8 @@ fn layout(connections: &[ConnectionTotals]) -> TagLayout {
         for connection in connections {
             let votes = &connection.votes;
             implausible += i64::try_from(votes.implausible[layout as usize]).unwrap_or(i64::MAX);
-            let of_layout = votes.world.iter().filter(|((form, reading, _), _)| *form != Form::Ob1 && *reading == layout);
+            let of_layout =
+                votes.world.iter().filter(|((form, reading, _), _)| *form != Form::Ob1 && *reading == layout);
             if let Some(((_, _, rank), &count)) = of_layout.max_by_key(|&((_, _, rank), count)| (*count, *rank)) {
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
                 *claims.entry(*rank).or_default().entry(connection.key.src).or_default() += count;

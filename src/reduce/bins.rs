@@ -110,8 +110,7 @@ mod tests {
         }
         bins.widen();
         bins.add(1, Slot::Occurrence(0), sums(1), 0);
-        let packets: Vec<_> =
-            bins.into_cells().iter().map(|cell| (cell.bin, cell.slot, cell.sums.packets)).collect();
+        let packets: Vec<_> = bins.into_cells().iter().map(|cell| (cell.bin, cell.slot, cell.sums.packets)).collect();
         let (first, second) = (Slot::Occurrence(0), Slot::Occurrence(1));
         assert_eq!(
             packets,

@@ -140,8 +140,7 @@ impl One {
         traffic.messages = messages(&numbered, partial.messages);
         let bins = bins(&numbered, partial.bins.into_cells());
         let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));
-        let totals =
-            ConnectionTotals { key, times_ns, traffic, repeats, mpi: partial.mpi, votes: partial.votes, bins };
+        let totals = ConnectionTotals { key, times_ns, traffic, repeats, mpi: partial.mpi, votes: partial.votes, bins };
         Self { totals, ending, mirror_copies }
     }
 }

@@ -33,10 +33,9 @@ impl<'a> Lines<'a> {
                 "{:>7} {:>13} {:>15} {:>15}  {:<30} {:>8} {:>8} {:>6} {:>7}  ICRC",
                 "frame", "time [s]", "source", "destination", "opcode", "dest QP", "PSN", "wire B", "payload"
             )?,
-            Form::Csv => writeln!(
-                out,
-                "frame,time_ns,src,dst,opcode,dest_qp,psn,wire_bytes,captured_bytes,payload_bytes,icrc"
-            )?,
+            Form::Csv => {
+                writeln!(out, "frame,time_ns,src,dst,opcode,dest_qp,psn,wire_bytes,captured_bytes,payload_bytes,icrc")?
+            }
             Form::Json => {}
         }
         Ok(Self { form, names, out, start_ns: None })

@@ -149,13 +149,21 @@ fn heat(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style, what: &st
 
 fn pairs(text: &mut String, matrix: &Matrix) {
     let mut rows: Vec<(&Label, &Label, &Cell)> = matrix.rows().collect();
-    let shown = if rows.len() > TOP_PAIRS { format!("the {TOP_PAIRS} busiest of {} pairs", rows.len()) } else { "pairs".to_owned() };
+    let shown = if rows.len() > TOP_PAIRS {
+        format!("the {TOP_PAIRS} busiest of {} pairs", rows.len())
+    } else {
+        "pairs".to_owned()
+    };
     rows.sort_by_key(|(src, dst, cell)| {
-        (std::cmp::Reverse((cell.mpi_bytes.unwrap_or(0), cell.payload_bytes, cell.wire_bytes)), (*src).clone(), (*dst).clone())
+        (
+            std::cmp::Reverse((cell.mpi_bytes.unwrap_or(0), cell.payload_bytes, cell.wire_bytes)),
+            (*src).clone(),
+            (*dst).clone(),
+        )
     });
     rows.truncate(TOP_PAIRS);
     let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::NOTHING);
+    table.load_style(comfy_table::presets::NOTHING);
     table.set_header([shown.as_str(), "messages", "MPI bytes", "payload bytes", "wire bytes", "packets"]);
     for (src, dst, cell) in rows {
         table.add_row([

@@ -42,12 +42,7 @@ impl Timeline {
 }
 
 /// The timeline of a profile, in bins of `bin_ns` or, without it, in those of the profile.
-pub fn timeline(
-    profile: &Profile,
-    by: By,
-    selection: Selection,
-    bin_ns: Option<i64>,
-) -> Result<Timeline, ReportError> {
+pub fn timeline(profile: &Profile, by: By, selection: Selection, bin_ns: Option<i64>) -> Result<Timeline, ReportError> {
     if profile.bin_ns <= 0 {
         return Err(ReportError::NoTimeline);
     }

@@ -38,11 +38,8 @@ fn allowed() -> BTreeMap<String, BTreeSet<String>> {
 
 /// Every `NAME` that stands in a path `PREFIX::NAME` of the code, comments left out.
 fn named_after(prefix: &str, text: &str) -> BTreeSet<String> {
-    let code: String = text
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .flat_map(|line| [line, "\n"])
-        .collect();
+    let code: String =
+        text.lines().filter(|line| !line.trim_start().starts_with("//")).flat_map(|line| [line, "\n"]).collect();
     let name = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     let mut found = BTreeSet::new();
     for (at, _) in code.match_indices(prefix) {
@@ -60,7 +57,9 @@ fn named_after(prefix: &str, text: &str) -> BTreeSet<String> {
                     '{' => depth += 1,
                     '}' if depth == 0 => break,
                     '}' => depth -= 1,
-                    ',' if depth == 0 => found.insert(name(std::mem::take(&mut part).trim())).then_some(()).unwrap_or(()),
+                    ',' if depth == 0 => {
+                        found.insert(name(std::mem::take(&mut part).trim())).then_some(()).unwrap_or(())
+                    }
                     _ if depth == 0 => part.push(c),
                     _ => {}
                 }
@@ -88,7 +87,9 @@ fn stages_import_only_what_the_table_allows() {
         modules.insert(module.clone());
         let text = std::fs::read_to_string(&path).expect("source");
         let mut imports = named_after("crate::", &text);
-        for (name, row) in [("ibscope_parsers::", "parsers"), ("ibscope_orchestrator::", "orchestrator"), ("polars::", "polars")] {
+        for (name, row) in
+            [("ibscope_parsers::", "parsers"), ("ibscope_orchestrator::", "orchestrator"), ("polars::", "polars")]
+        {
             if !named_after(name, &text).is_empty() {
                 imports.insert(row.to_owned());
             }
@@ -99,7 +100,8 @@ fn stages_import_only_what_the_table_allows() {
         }
     }
     assert!(faults.is_empty(), "{faults:#?}");
-    let listed: BTreeSet<String> = allowed.into_keys().filter(|name| !["parsers", "orchestrator"].contains(&name.as_str())).collect();
+    let listed: BTreeSet<String> =
+        allowed.into_keys().filter(|name| !["parsers", "orchestrator"].contains(&name.as_str())).collect();
     assert_eq!(modules, listed, "the table lists the modules that there are");
 }
 
@@ -107,7 +109,11 @@ fn stages_import_only_what_the_table_allows() {
 fn parsers_and_orchestrator_stand_alone() {
     for path in sources(&root().join("parsers/src")) {
         let text = std::fs::read_to_string(&path).expect("source");
-        assert!(named_after("std::", text.split("#[cfg(test)]").next().expect("code")).is_empty(), "{}", path.display());
+        assert!(
+            named_after("std::", text.split("#[cfg(test)]").next().expect("code")).is_empty(),
+            "{}",
+            path.display()
+        );
         assert!(!text.contains("ibscope_orchestrator"), "{}", path.display());
     }
     for path in sources(&root().join("orchestrator/src")) {

@@ -4,3 +4,5 @@ mod architecture;
 mod recorded;
 mod runs;
 mod synthetic;
+mod tools;
+mod tshark;

@@ -99,7 +99,14 @@ pub enum NotInfiniband {
 impl fmt::Display for NotInfiniband {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::EtherType(0x0806) => f.write_str("ARP"),
+            Self::EtherType(0x8808) => f.write_str("Ethernet flow control"),
+            Self::EtherType(0x88CC) => f.write_str("LLDP"),
             Self::EtherType(value) => write!(f, "EtherType {value:#06x}"),
+            Self::IpProtocol(1) => f.write_str("ICMP"),
+            Self::IpProtocol(2) => f.write_str("IGMP"),
+            Self::IpProtocol(6) => f.write_str("TCP"),
+            Self::IpProtocol(58) => f.write_str("ICMPv6"),
             Self::IpProtocol(value) => write!(f, "IP protocol {value}"),
             Self::UdpPort(value) => write!(f, "UDP port {value}"),
             Self::Fragment => f.write_str("IP fragment"),

@@ -58,10 +58,8 @@ pub fn eager_rdma(payload: &[u8], dma_bytes: u32, whole: bool) -> Option<Head> {
         _ => None,
     };
     // The write states its own length, so that nothing depends on seeing its last packet.
-    let envelope = envelope.map(|envelope| Envelope {
-        length: Length::Stated(envelope.length.of(u64::from(dma_bytes))),
-        ..envelope
-    });
+    let envelope = envelope
+        .map(|envelope| Envelope { length: Length::Stated(envelope.length.of(u64::from(dma_bytes))), ..envelope });
     Some(Head { form: Form::Ob1, envelope, datagram: None })
 }
 
@@ -85,8 +83,7 @@ fn envelope(payload: &[u8], kind: u8, overhead_bytes: u32) -> Option<Envelope> {
         }
         Length::Stated(stated)
     };
-    let identity =
-        Identity { rank: rank.cast_unsigned(), context, tag, world: context == 0, collective: tag < 0 };
+    let identity = Identity { rank: rank.cast_unsigned(), context, tag, world: context == 0, collective: tag < 0 };
     Some(Envelope { matching: Matching::Ob1(identity), length })
 }
 

@@ -106,7 +106,8 @@ fn records(lines: &mut Lines, coverage: &Coverage) {
         lines.put("of these", &parts.join(", "));
     }
     if coverage.icrc_ok + coverage.icrc_bad > 0 {
-        let share = if coverage.icrc_bad == 0 { "all fit".to_owned() } else { format!("{} fit", group(coverage.icrc_ok)) };
+        let share =
+            if coverage.icrc_bad == 0 { "all fit".to_owned() } else { format!("{} fit", group(coverage.icrc_ok)) };
         lines.put("ICRC", &format!("{} checked, {share}", group(coverage.icrc_ok + coverage.icrc_bad)));
     }
 }

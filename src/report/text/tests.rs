@@ -1,1 +1,186 @@
 use super::*;
+use crate::model::profile::{ConnectionRow, Repeats, TimelineRow, Traffic};
+use crate::model::{Coverage, Kind, Profile};
+use crate::report::matrix::matrix;
+use crate::report::timeline::timeline;
+use crate::report::{csv, json};
+use ibscope_parsers::{Lid, Qpn};
+
+const PLAIN: Style = Style { color: false, width: 80 };
+
+fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
+    ConnectionRow {
+        src: ibscope_parsers::Endpoint::from_lid(Lid(src)),
+        dst: ibscope_parsers::Endpoint::from_lid(Lid(dst)),
+        kind: Kind::Data,
+        service: 0,
+        dest_qp: Qpn::new(u32::from(dst) + 1),
+        src_qp: None,
+        first_time_ns: 0,
+        last_time_ns: 0,
+        traffic,
+        repeats: Repeats::default(),
+        stack: Some("Open MPI".to_owned()),
+    }
+}
+
+fn traffic(unit: u64) -> Traffic {
+    Traffic {
+        packets: 10 * unit,
+        wire_bytes: 4000 * unit,
+        payload_bytes: 3000 * unit,
+        messages: 5 * unit,
+        p2p_messages: 2 * unit,
+        p2p_mpi_bytes: 2000 * unit,
+        collective_messages: unit,
+        collective_mpi_bytes: 100 * unit,
+    }
+}
+
+/// LIDs 9 and 10 send to each other, 10 also by a second connection; 11 has no rank.
+fn profile() -> Profile {
+    let rank = |rank, endpoint: &str| crate::model::profile::RankRow {
+        rank,
+        endpoint: endpoint.to_owned(),
+        qpn: None,
+        evidence: "envelope".to_owned(),
+        agreeing: 4,
+        disagreeing: 0,
+    };
+    let mut silent = connection(11, 9, traffic(1));
+    silent.stack = None;
+    Profile {
+        connections: vec![
+            connection(9, 10, traffic(1)),
+            connection(10, 9, traffic(10)),
+            connection(10, 9, traffic(20)),
+            silent,
+        ],
+        timeline: vec![
+            TimelineRow { time_ns: 1_000_000, connection: 0, traffic: traffic(1) },
+            TimelineRow { time_ns: 4_000_000, connection: 1, traffic: traffic(10) },
+        ],
+        ranks: vec![rank(0, "9"), rank(1, "10")],
+        names: [("9".parse().unwrap(), "node,1".to_owned())].into(),
+        coverage: Coverage { records: 42, infiniband: 41, ..Coverage::default() },
+        bin_ns: 1_000_000,
+        mpi_read: true,
+        ..Profile::default()
+    }
+}
+
+fn csv_of(by: By, selection: Selection) -> String {
+    let mut out = Vec::new();
+    csv::matrix_csv(&matrix(&profile(), by, selection), &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+const HEADER: &str = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets\n";
+
+#[test]
+fn csv_by_endpoint_counts_transport_messages_and_all_mpi_bytes() {
+    let rows = "9,10,5,2100,3000,4000,10\n10,9,150,63000,90000,120000,300\n11,9,5,,3000,4000,10\n";
+    assert_eq!(csv_of(By::Endpoint, Selection::All), format!("{HEADER}{rows}"));
+}
+
+#[test]
+fn csv_by_rank_counts_the_selected_messages_and_puts_unknown_last() {
+    let p2p = "0,1,2,2000,3000,4000,10\n1,0,60,60000,90000,120000,300\nunknown,0,2,,3000,4000,10\n";
+    assert_eq!(csv_of(By::Rank, Selection::P2p), format!("{HEADER}{p2p}"));
+    let collective = "0,1,1,100,3000,4000,10\n1,0,30,3000,90000,120000,300\nunknown,0,1,,3000,4000,10\n";
+    assert_eq!(csv_of(By::Rank, Selection::Collective), format!("{HEADER}{collective}"));
+}
+
+#[test]
+fn queue_pairs_of_a_rank_map_split_an_endpoint() {
+    let mut profile = profile();
+    for (rank, qpn) in [(5, 10), (6, 11)] {
+        let mut row = profile.ranks[0].clone();
+        (row.rank, row.endpoint, row.qpn) = (rank, "9".to_owned(), Some(qpn));
+        profile.ranks.push(row);
+    }
+    profile.connections[2].dest_qp = Qpn::new(11);
+    let labels: Vec<String> =
+        matrix(&profile, By::Rank, Selection::All).rows().map(|(src, dst, _)| format!("{src}>{dst}")).collect();
+    // As a sender LID 9 has three ranks and no queue pair: unknown.
+    assert_eq!(labels, ["1>5", "1>6", "unknown>1", "unknown>5"]);
+}
+
+#[test]
+fn json_holds_the_same_numbers_and_says_what_rows_are() {
+    let mut out = Vec::new();
+    json::matrix_json(&matrix(&profile(), By::Rank, Selection::P2p), &mut out).unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(document["row"], "sender");
+    assert_eq!(document["cells"][1]["src"], 1);
+    assert_eq!(document["cells"][1]["mpi_bytes"], 60000);
+    assert_eq!(document["cells"][2]["src"], "unknown");
+    assert!(document["cells"][2]["mpi_bytes"].is_null());
+}
+
+#[test]
+fn the_table_has_totals_and_says_what_rows_are() {
+    let table = matrix_table(&matrix(&profile(), By::Endpoint, Selection::All), Unit::Packets, &PLAIN);
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines[0], "packets by endpoint, row = sender, column = receiver");
+    let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(cells(lines[1]), ["node,1", "10", "11", "total"]);
+    assert_eq!(cells(lines[2]), ["node,1", "·", "10", "·", "10"]);
+    assert_eq!(cells(lines[3]), ["10", "300", "·", "·", "300"]);
+    assert_eq!(cells(lines[5]), ["total", "310", "10", "0", "320"]);
+    assert!(!table.contains('\x1b'));
+    let colored =
+        matrix_table(&matrix(&profile(), By::Endpoint, Selection::All), Unit::Packets, &Style { color: true, ..PLAIN });
+    assert!(colored.contains("\x1b[48;5;226m"), "the largest value is painted brightest");
+}
+
+#[test]
+fn many_endpoints_become_a_heat_map_that_fits() {
+    let mut profile = profile();
+    profile.connections = (1..=300).map(|lid| connection(lid, lid % 300 + 1, traffic(u64::from(lid)))).collect();
+    let table = matrix_table(&matrix(&profile, By::Endpoint, Selection::All), Unit::WireBytes, &PLAIN);
+    assert!(
+        table.starts_with("wire bytes by endpoint, row = sender, column = receiver, 300 x 300, each character 5 x 5\n")
+    );
+    // The name of LID 9 takes six columns: 60 rows of blocks: on the diagonal each block has traffic, and the last sends to the first.
+    let rows: Vec<&str> = table.lines().skip(1).take(60).collect();
+    assert!(rows.iter().all(|row| row.chars().count() <= 80));
+    // Five senders per block: the least traffic is LID 5 to 6, right of the first block; the most is in the last block.
+    assert!(rows[0].trim_end().ends_with('.') && rows[59].contains('@'), "{table}");
+    assert!(table.contains("blank: no traffic"));
+    assert!(table.contains("the 10 busiest of 300 pairs"));
+}
+
+#[test]
+fn timelines_add_up_bins_and_refuse_others() {
+    let of = |bin_ns| timeline(&profile(), By::Rank, Selection::P2p, bin_ns);
+    let mut out = Vec::new();
+    csv::timeline_csv(&of(Some(3_000_000)).unwrap(), &mut out).unwrap();
+    let expected = "time_ns,src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets\n\
+                    0,0,1,2,2000,3000,4000,10\n\
+                    3000000,1,0,20,20000,30000,40000,100\n";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+    let error = of(Some(1_500_000)).unwrap_err().to_string();
+    assert!(error.contains("1500000 ns") && error.contains("1000000 ns") && error.contains("--bin"), "{error}");
+    let text = timeline_table(&of(None).unwrap(), &PLAIN);
+    // Bins 1 to 4 ms: the two in the middle are empty and shown.
+    let rows: Vec<Vec<&str>> = text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+    let packets: Vec<&str> = rows.iter().map(|row| row[2]).collect();
+    assert_eq!(packets, ["10", "0", "0", "100"]);
+}
+
+#[test]
+fn the_summary_names_what_was_found() {
+    let mut profile = profile();
+    profile.notes.push("truncated_input: x".to_owned());
+    let text = summary(&profile, &PLAIN);
+    for line in [
+        "records       42: 41 InfiniBand",
+        "MPI           point-to-point 64 messages, 62.5 KiB; collective 32 messages, 3.1 KiB (Open MPI)",
+        "              9 node,1: rank 0: 4 messages say so",
+        "              11: rank unknown",
+        "note          truncated_input: x",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}

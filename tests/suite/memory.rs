@@ -1,0 +1,113 @@
+//! Peak memory is bounded by the work under way and by the number of connections, not by the size of the capture.
+
+use ibscope_samples::{Framing, Kind, Totals};
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+/// What any of the runs below may need.
+const MOST_BYTES: u64 = 300 * MIB;
+/// What a capture of fifteen times the size may need more.
+const MORE_BYTES: u64 = 64 * MIB;
+
+/// The batches under way grow with the threads, so their number must not depend on the machine.
+const ANALYZE: &[&str] = &["analyze", "--threads", "2"];
+const MATRIX: &[&str] = &["matrix", "--no-mpi", "--format", "csv", "--threads", "2"];
+
+/// A mirror sink's capture of 64 LIDs in ibdump's layout, written to disk packet by packet.
+fn generate(path: &Path, bytes: u64) -> Totals {
+    let options =
+        ibscope_samples::Options { framing: Framing::Native, kind: Kind::Small, bytes, lids: 64, mirror: 2, seed: 3 };
+    let mut out = BufWriter::new(File::create(path).expect("create"));
+    let totals = ibscope_samples::generate(&options, &mut out).expect("generate");
+    out.flush().expect("write");
+    assert!(totals.file_bytes >= bytes);
+    totals
+}
+
+/// Runs the program; its peak resident memory in bytes, and what it printed.
+fn run(arguments: &[&str], capture: &Path) -> (u64, String) {
+    let output = capture.with_extension("output");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ibscope"))
+        .args(arguments)
+        .arg(capture)
+        .stdin(Stdio::null())
+        .stdout(File::create(&output).expect("create"))
+        .spawn()
+        .expect("spawn");
+    let peak_bytes = watch(&mut child);
+    assert!(child.wait().expect("wait").success(), "{arguments:?}");
+    // A program that was not seen at work says nothing.
+    assert!(peak_bytes > MIB, "{arguments:?}: peak {peak_bytes} bytes");
+    (peak_bytes, std::fs::read_to_string(output).expect("output"))
+}
+
+/// Peak resident memory until the program ends. The system keeps the high-water mark, so what is missed between two
+/// looks is the growth of the last millisecond.
+fn watch(child: &mut Child) -> u64 {
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak_bytes = 0;
+    while child.try_wait().expect("wait").is_none() {
+        // The line is missing once the program has ended and has not yet been waited for.
+        peak_bytes = peak_bytes.max(std::fs::read_to_string(&status).ok().and_then(|text| high_water(&text)).unwrap_or(0));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    peak_bytes
+}
+
+/// `VmHWM:     1234 kB`, in bytes.
+fn high_water(status: &str) -> Option<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    value.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// The matrix holds every packet of the capture, so memory is not saved by leaving traffic out.
+fn assert_whole(csv: &str, totals: &Totals) {
+    let mut lines = csv.lines();
+    let column = lines.next().expect("head").split(',').position(|name| name == "packets").expect("packets");
+    let packets = |line: &str| line.split(',').nth(column).expect("packets").parse::<u64>().expect("number");
+    let expected: u64 = totals.pairs.values().map(|pair| pair.packets).sum();
+    assert_eq!(lines.map(packets).sum::<u64>(), expected);
+}
+
+#[test]
+fn memory_does_not_grow_with_the_capture() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (small, large) = (folder.path().join("small.pcap"), folder.path().join("large.pcap"));
+    generate(&small, 16 * MIB);
+    let totals = generate(&large, 240 * MIB);
+    for arguments in [ANALYZE, MATRIX] {
+        let (small_bytes, _) = run(arguments, &small);
+        let (large_bytes, printed) = run(arguments, &large);
+        println!("{arguments:?}: {} MiB, then {} MiB", small_bytes / MIB, large_bytes / MIB);
+        assert!(large_bytes < MOST_BYTES, "{arguments:?}: {} MiB", large_bytes / MIB);
+        assert!(
+            large_bytes <= small_bytes + MORE_BYTES,
+            "{arguments:?}: {} MiB, and {} MiB on 15 times the capture",
+            small_bytes / MIB,
+            large_bytes / MIB
+        );
+        if arguments == MATRIX {
+            assert_whole(&printed, &totals);
+        }
+    }
+}
+
+#[test]
+#[ignore = "soak: 2 GiB"]
+fn memory_is_bounded_on_two_gibibytes() {
+    let folder = tempfile::tempdir().expect("folder");
+    let capture = folder.path().join("capture.pcap");
+    let totals = generate(&capture, 2048 * MIB);
+    for arguments in [ANALYZE, MATRIX] {
+        let (peak_bytes, printed) = run(arguments, &capture);
+        println!("{arguments:?}: {} MiB", peak_bytes / MIB);
+        assert!(peak_bytes < MOST_BYTES, "{arguments:?}: {} MiB", peak_bytes / MIB);
+        if arguments == MATRIX {
+            assert_whole(&printed, &totals);
+        }
+    }
+}
