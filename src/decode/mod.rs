@@ -65,10 +65,11 @@ pub fn decode(batch: Batch, options: &Options, shards: usize) -> Decoded {
         let Ok((item, length)) = framing.next(rest) else { break };
         match item {
             Item::Record(record) => {
-                if let Some(packet) = packet(&record, at + data_offset(rest, record.data), options, &mut counts) {
-                    if let Some(shard) = packets.get_mut(shard_of(&packet, shards)) {
-                        shard.push(packet);
-                    }
+                let packet = packet(&record, at + data_offset(rest, record.data), options, &mut counts);
+                if let Some(packet) = packet
+                    && let Some(shard) = packets.get_mut(shard_of(&packet, shards))
+                {
+                    shard.push(packet);
                 }
             }
             Item::Statistics(statistics) => counts.statistics.push(statistics),

@@ -59,18 +59,14 @@ impl Tracker {
         let id = self.connection(key(packet, opcode));
         let turn = turn(opcode);
         let span = self.span(packet, opcode);
-        let Some(connection) = self.connections.get_mut(id as usize) else {
-            unreachable!("connection ids index the list they were taken from")
-        };
-        let (number, occurrence) = match connection.ledgers.get_mut(turn as usize) {
-            Some(ledger) => {
-                let entry = ledger.note(packet.psn(), span);
-                (entry.number, entry.occurrence)
-            }
-            None => {
-                connection.others = connection.others.saturating_add(1);
-                (0, connection.others)
-            }
+        // `connection` has just given this number.
+        let connection = &mut self.connections[id as usize];
+        let (number, occurrence) = if let Some(ledger) = connection.ledgers.get_mut(turn as usize) {
+            let entry = ledger.note(packet.psn(), span);
+            (entry.number, entry.occurrence)
+        } else {
+            connection.others = connection.others.saturating_add(1);
+            (0, connection.others)
         };
         let counts_message = opcode.is_request() && !(opcode.is_first() || opcode.is_middle());
         let mut outcome =

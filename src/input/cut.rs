@@ -28,10 +28,25 @@ pub struct Capture {
     records: u64,
     first_time_ns: Option<i64>,
     format: String,
-    /// The source has ended, and how, where not well.
-    end: Option<Option<io::Error>>,
+    end: End,
     note: Option<String>,
     finished: bool,
+}
+
+/// Whether a source has ended, and how.
+enum End {
+    /// There may be more.
+    Open,
+    /// At the end of its bytes.
+    Clean,
+    /// By an error of the system or the decompressor.
+    Failed(io::Error),
+}
+
+impl End {
+    const fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
 }
 
 /// What is known of an input when it has been read.
@@ -58,7 +73,7 @@ impl Capture {
             records: 0,
             first_time_ns: None,
             format: String::new(),
-            end: None,
+            end: End::Open,
             note: None,
             finished: false,
         };
@@ -99,16 +114,16 @@ impl Capture {
             let (cut, stop) = self.walk();
             if cut == 0
                 && let Some(ParseError { kind: ErrorKind::Truncated { needed, .. }, .. }) = stop
-                && self.end.is_none()
+                && self.end.is_open()
             {
                 // A record larger than the buffer; `Framing` bounds what it can ask for.
                 wanted = needed.max(wanted * 2);
                 continue;
             }
-            let at_end = self.end.is_some() || stop.is_some_and(|error| !error.is_truncated());
+            let at_end = !self.end.is_open() || stop.is_some_and(|error| !error.is_truncated());
             if at_end && let Some(stop) = stop {
                 self.note = Some(self.why(cut, &stop));
-            } else if at_end && let Some(Some(error)) = &self.end {
+            } else if let End::Failed(error) = &self.end {
                 // The decompressor failed exactly at a record end.
                 self.note = Some(early_end(error, self.offset_bytes + self.filled as u64));
             }
@@ -142,12 +157,12 @@ impl Capture {
         if self.buffer.len() < wanted {
             self.buffer.resize(wanted, 0);
         }
-        while self.filled < wanted && self.end.is_none() {
+        while self.filled < wanted && self.end.is_open() {
             match self.source.read(&mut self.buffer[self.filled..wanted]) {
-                Ok(0) => self.end = Some(None),
+                Ok(0) => self.end = End::Clean,
                 Ok(count) => self.filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => self.end = Some(Some(error)),
+                Err(error) => self.end = End::Failed(error),
             }
         }
     }
@@ -170,7 +185,7 @@ impl Capture {
     fn why(&self, cut: usize, stop: &ParseError) -> String {
         let offset_bytes = self.offset_bytes + cut as u64;
         match &self.end {
-            Some(Some(error)) if stop.is_truncated() => early_end(error, offset_bytes),
+            End::Failed(error) if stop.is_truncated() => early_end(error, offset_bytes),
             _ if stop.is_truncated() => format!(
                 "truncated_input: the file ends inside a record that starts at offset {offset_bytes}: {}",
                 describe(stop)
@@ -185,7 +200,7 @@ impl Capture {
     fn detect(&mut self) -> Result<(), InputError> {
         let head = &self.buffer[..self.filled];
         let (framing, header_bytes) = Framing::detect(head).map_err(|error| {
-            if let Some(Some(source)) = self.end.take() {
+            if let End::Failed(source) = std::mem::replace(&mut self.end, End::Clean) {
                 return unreadable(&self.path, self.filled as u64, source);
             }
             if error.is_truncated() {
@@ -239,14 +254,14 @@ impl Capture {
             if !stop.is_truncated() {
                 return Err(corrupt(&self.path, offset_bytes, stop));
             }
-            match self.end.take() {
-                Some(Some(source)) => return Err(unreadable(&self.path, offset_bytes, source)),
-                Some(None) => {
+            match std::mem::replace(&mut self.end, End::Open) {
+                End::Failed(source) => return Err(unreadable(&self.path, offset_bytes, source)),
+                End::Clean => {
                     let length_bytes = self.offset_bytes + self.filled as u64;
                     let missing = if at == self.filled { "it holds no packet".to_owned() } else { describe(&stop) };
                     return Err(InputError::NoRecord { path: self.path.clone(), length_bytes, missing });
                 }
-                None => {
+                End::Open => {
                     wanted = wanted.max(self.filled) * 2;
                     self.fill(wanted);
                 }

@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn compression_is_told_by_magic_and_members_follow_each_other() {
-        let (first, second) = (vec![7u8; 300_000], vec![9u8; 10]);
+        let (first, second) = ([7u8].repeat(300_000), [9u8].repeat(10));
         let both = [first.clone(), second.clone()].concat();
         assert_eq!(read(both.clone()).0.unwrap(), both);
         assert_eq!(read([gzip(&first), gzip(&second)].concat()).0.unwrap(), both);
@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn cut_streams_say_that_they_end_too_early() {
-        for packed in [gzip(&[1; 100_000]), zstd::encode_all(&[1; 100_000][..], 1).unwrap()] {
+        let plain = [1].repeat(100_000);
+        for packed in [gzip(&plain), zstd::encode_all(&plain[..], 1).unwrap()] {
             let (result, _) = read(packed[..packed.len() / 2].to_vec());
             assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         }

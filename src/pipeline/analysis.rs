@@ -202,7 +202,7 @@ impl Analysis {
         if cm_lost > 0 {
             notes.push(format!("{cm_lost} connection management messages were counted and not kept"));
         }
-        cm.sort_by(|a: &CmRow, b: &CmRow| cm_order(a).cmp(&cm_order(b)));
+        cm.sort_by_key(cm_order);
         // Copies of one message, from mirrors and from several inputs, differ in time only.
         cm.dedup_by(|a, b| cm_identity(a) == cm_identity(b));
         cm.sort_by_key(|row| row.time_ns);

@@ -34,7 +34,7 @@ impl<'a> Lines<'a> {
                 "frame", "time [s]", "source", "destination", "opcode", "dest QP", "PSN", "wire B", "payload"
             )?,
             Form::Csv => {
-                writeln!(out, "frame,time_ns,src,dst,opcode,dest_qp,psn,wire_bytes,captured_bytes,payload_bytes,icrc")?
+                writeln!(out, "frame,time_ns,src,dst,opcode,dest_qp,psn,wire_bytes,captured_bytes,payload_bytes,icrc")?;
             }
             Form::Json => {}
         }

@@ -136,12 +136,12 @@ fn heat(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style, what: &st
     let scale = Scale::for_table(unit, colors.largest);
     let kind = if colors.log { "logarithmic" } else { "linear" };
     let _ = write!(text, "{:>margin$} {kind} from {} ", "", scale.with_unit(colors.smallest));
-    for step in 0..SHADES.len() {
+    for (step, shade) in SHADES.into_iter().enumerate() {
         let sum = colors.at(step as f64 / (SHADES.len() - 1) as f64);
         if style.color {
             text.push_str(&colors.paint(sum, " "));
         } else {
-            text.push(SHADES[step]);
+            text.push(shade);
         }
     }
     let _ = writeln!(text, " to {}; blank: no traffic", scale.with_unit(colors.largest));
@@ -281,7 +281,7 @@ impl Colors {
 
     fn paint(&self, value: u64, text: &str) -> String {
         let step = (self.position(value) * (VIRIDIS.len() - 1) as f64).round() as usize;
-        let ink = if step >= VIRIDIS.len() / 2 + 1 { 16 } else { 231 };
+        let ink = if step > VIRIDIS.len() / 2 { 16 } else { 231 };
         format!("\x1b[48;5;{}m\x1b[38;5;{ink}m{text}\x1b[0m", VIRIDIS[step])
     }
 }

@@ -1,6 +1,8 @@
 //! The program against recorded traffic, real tools and damaged files. One binary, so that polars is linked once.
 
 mod architecture;
+#[cfg(target_os = "linux")]
+mod memory;
 mod recorded;
 mod runs;
 mod synthetic;

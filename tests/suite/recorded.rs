@@ -43,7 +43,7 @@ fn every_file_decodes_completely() {
             let records = runs::records(&path);
             let is_sink = path == run.sink();
             let infiniband = records.iter().filter(|frame| is_sink || runs::is_roce(frame)).count() as u64;
-            let profile = profile(&[path.clone()]);
+            let profile = profile(std::slice::from_ref(&path));
             let coverage = &profile.coverage;
             let place = path.display();
             assert_eq!(coverage.records, records.len() as u64, "{place}");

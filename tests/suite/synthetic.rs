@@ -3,7 +3,7 @@
 use ibscope::model::{Kind, Profile};
 use ibscope::pipeline::{Options, analyze};
 use ibscope_samples::{Framing, Kind as Traffic, Totals};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 const HEADER_BYTES: usize = 24;
@@ -114,13 +114,12 @@ fn lost_copies_do_not_change_the_matrix() {
     let kept = generated.records().into_iter().filter(|record| {
         // The ERF header differs in time only: the packet starts behind it.
         let packet = &record[32..];
-        let (copy, number) = match seen.remove(packet) {
-            Some(number) => (1, number),
-            None => {
-                packets += 1;
-                seen.insert(packet, packets);
-                (0, packets)
-            }
+        let (copy, number) = if let Some(number) = seen.remove(packet) {
+            (1, number)
+        } else {
+            packets += 1;
+            seen.insert(packet, packets);
+            (0, packets)
         };
         number % 23 != 0 || number / 23 % 2 == copy
     });
@@ -134,11 +133,11 @@ fn lost_copies_do_not_change_the_matrix() {
 fn two_ports_in_two_files_and_parts_in_sequence_count_once() {
     let generated = generate(Framing::Native, Traffic::Small, 2, 4 << 20);
     let mut sides: [Vec<&[u8]>; 2] = [Vec::new(), Vec::new()];
-    let mut seen: HashMap<&[u8], ()> = HashMap::new();
+    let mut seen: HashSet<&[u8]> = HashSet::new();
     for record in generated.records() {
-        let side = usize::from(seen.remove(&record[32..]).is_some());
+        let side = usize::from(seen.remove(&record[32..]));
         if side == 0 {
-            seen.insert(&record[32..], ());
+            seen.insert(&record[32..]);
         }
         sides[side].push(record);
     }

@@ -1,201 +1,223 @@
-//! What figures are drawn on: rectangles, lines and text, as SVG or as pixels.
+//! What both figures draw with: texts, rectangles, lines and polygons in pixels, on an SVG or a bitmap.
 
-use super::super::ReportError;
-use super::png;
+use crate::report::ReportError;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
+use plotters::coord::Shift;
+use plotters::drawing::{DrawingArea, IntoDrawingArea};
+use plotters::element::{PathElement, Polygon, Rectangle, Text};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{
-    Color as _, FontFamily, FontStyle, FontTransform, IntoFont as _, IntoTextStyle as _, RGBColor, ShapeStyle, register_font,
+    BLACK, Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, TextStyle, WHITE, register_font,
 };
 use std::fmt::Display;
-use std::sync::OnceLock;
+use std::sync::Once;
 
-/// Pixels per unit in PNGs.
-const PNG_SCALE: f64 = 2.0;
-/// At 120 units per centimetre.
-const PNG_PIXELS_PER_METER: u32 = 24_000;
-/// The name is what SVG readers look for; pixels are drawn with the font that is registered under it.
-const FONT: &str = "DejaVu Sans, sans-serif";
+/// Width of every figure in pixels. The height follows from the content.
+pub(super) const WIDTH: i32 = 1800;
+/// Size of a title.
+pub(super) const TITLE: i32 = 64;
+/// Size of the name of an axis.
+pub(super) const TEXT: i32 = 58;
+/// Size of the numbers and names along an axis.
+pub(super) const TICK: i32 = 54;
+/// Axes and frames.
+pub(super) const LINE: u32 = 3;
+/// Resolution written into a PNG: about 15 cm wide where nothing else is said.
+const PIXELS_PER_METRE: u32 = 11_811;
 
-/// Ordinary text.
-pub(super) const TEXT: f64 = 34.0;
-/// Ink of text and axes.
-pub(super) const BLACK: (u8, u8, u8) = (30, 30, 30);
-/// Paper.
-pub(super) const WHITE: (u8, u8, u8) = (255, 255, 255);
-/// What is there and says nothing: empty cells, frames, lines of the grid.
-pub(super) const GREY: (u8, u8, u8) = (228, 228, 228);
+/// The first is in the bitmap, and in browsers that have it; the others are for those that have not.
+const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
+static FONT: &[u8] = include_bytes!("dejavu-sans-subset.ttf");
+static REGISTER: Once = Once::new();
 
-/// Where a text stands beside its point.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Align {
-    /// The text starts at the point.
-    Start,
-    /// The point is the text's middle.
+/// A figure that is ready to be drawn.
+pub(super) trait Figure {
+    /// Height in pixels.
+    fn height(&self) -> i32;
+
+    /// Draws it, on whatever it is.
+    fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError>;
+
+    /// As an SVG document.
+    fn svg(&self) -> Result<String, ReportError> {
+        let size = (WIDTH as u32, self.height() as u32);
+        let mut svg = String::new();
+        // Browsers centre text on half the height of an `x`; digits and capitals are higher.
+        Canvas::new(SVGBackend::with_string(&mut svg, size), 0.07)?.finish(self)?;
+        // The drawing is in fine units for the sake of small cells; shown at half of that, it fits on a screen.
+        let (wide, half) = (
+            format!("width=\"{}\" height=\"{}\"", size.0, size.1),
+            format!("width=\"{}\" height=\"{}\"", size.0 / 2, size.1 / 2),
+        );
+        Ok(svg.replacen(&wide, &half, 1))
+    }
+
+    /// As the bytes of a PNG file.
+    fn png(&self) -> Result<Vec<u8>, ReportError> {
+        let size = (WIDTH as u32, self.height() as u32);
+        let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
+        // On bitmaps the font's box is higher than its letters, which stand in the upper part of it.
+        Canvas::new(BitMapBackend::with_buffer(&mut pixels, size), 0.17)?.finish(self)?;
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, size.0, size.1);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        encoder.set_pixel_dims(Some(png::PixelDimensions {
+            xppu: PIXELS_PER_METRE,
+            yppu: PIXELS_PER_METRE,
+            unit: png::Unit::Meter,
+        }));
+        let mut writer = encoder.write_header().map_err(failed)?;
+        writer.write_image_data(&pixels).map_err(failed)?;
+        writer.finish().map_err(failed)?;
+        Ok(file)
+    }
+}
+
+/// A rectangle in pixels; the right and lower edges do not belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Area {
+    pub(super) left: i32,
+    pub(super) top: i32,
+    pub(super) right: i32,
+    pub(super) bottom: i32,
+}
+
+/// Which point of a text is put at the position. Its middle line always is at the height of the position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Left,
     Middle,
-    /// The text ends at the point.
-    End,
+    Right,
+    /// The text runs upwards, its middle is at the position.
+    UpMiddle,
+    /// The text runs upwards and ends at the position.
+    UpRight,
 }
 
-/// A drawing surface in units.
-pub(super) struct Canvas<B: DrawingBackend> {
-    backend: B,
-    scale: f64,
-    /// How far below its point, in parts of its size, a backend must be told to draw a text that is to be centred on it.
-    text_shift: f64,
+/// Something to draw on.
+pub(super) struct Canvas<DB: DrawingBackend> {
+    area: DrawingArea<DB, Shift>,
+    /// How far texts have to move down to be centred, as a share of their size.
+    lower: f64,
 }
 
-/// Draws an SVG document of this size in units.
-pub(super) fn svg(
-    (width, height): (u32, u32),
-    draw: impl FnOnce(&mut Canvas<SVGBackend<'_>>) -> Result<(), ReportError>,
-) -> Result<String, ReportError> {
-    let mut document = String::new();
-    {
-        let backend = SVGBackend::with_string(&mut document, (width, height));
-        let mut canvas = Canvas { backend, scale: 1.0, text_shift: 0.06 };
-        canvas.rect((0.0, 0.0), (f64::from(width), f64::from(height)), WHITE)?;
-        draw(&mut canvas)?;
-        canvas.backend.present().map_err(|error| ReportError::Drawing(error.to_string()))?;
+impl<DB: DrawingBackend> Canvas<DB> {
+    fn new(backend: DB, lower: f64) -> Result<Self, ReportError> {
+        let area = backend.into_drawing_area();
+        area.fill(&WHITE).map_err(failed)?;
+        Ok(Self { area, lower })
     }
-    Ok(document)
-}
 
-/// Draws a PNG of this size in units.
-pub(super) fn png(
-    (width, height): (u32, u32),
-    draw: impl FnOnce(&mut Canvas<BitMapBackend<'_>>) -> Result<(), ReportError>,
-) -> Result<Vec<u8>, ReportError> {
-    let scaled = |units: u32| (f64::from(units) * PNG_SCALE) as u32;
-    let size = (scaled(width), scaled(height));
-    let mut pixels = vec![255; size.0 as usize * size.1 as usize * 3];
-    {
-        let backend = BitMapBackend::with_buffer_and_format(&mut pixels, size).map_err(failed)?;
-        let mut canvas = Canvas { backend, scale: PNG_SCALE, text_shift: 0.18 };
-        draw(&mut canvas)?;
-        canvas.backend.present().map_err(failed)?;
-    }
-    Ok(png::encode(&pixels, size, PNG_PIXELS_PER_METER)?)
-}
-
-/// Width of a text in units.
-pub(super) fn text_width(text: &str, size: f64) -> Result<f64, ReportError> {
-    register()?;
-    let (width, _) = (FontFamily::Name(FONT), size).into_font().box_size(text).map_err(failed)?;
-    Ok(f64::from(width))
-}
-
-/// The text, or its two ends around an ellipsis where it is wider than `room`. Names differ at either end.
-pub(super) fn fit(text: &str, size: f64, room: f64) -> Result<String, ReportError> {
-    let letters: Vec<char> = text.chars().collect();
-    let mut keep = letters.len();
-    let mut shown = text.to_owned();
-    while keep > 2 && text_width(&shown, size)? > room {
-        keep -= 1;
-        let (head, tail) = (keep / 2, keep - keep / 2);
-        let ends = letters.iter().take(head).chain(&['…']).chain(letters.iter().skip(letters.len() - tail));
-        shown = ends.collect();
-    }
-    Ok(shown)
-}
-
-impl<B: DrawingBackend> Canvas<B> {
-    fn at(&self, (x, y): (f64, f64)) -> (i32, i32) {
-        ((x * self.scale).round() as i32, (y * self.scale).round() as i32)
+    fn finish<F: Figure + ?Sized>(self, figure: &F) -> Result<(), ReportError> {
+        figure.draw(&self)?;
+        self.area.present().map_err(failed)
     }
 
     /// A filled rectangle.
-    pub(super) fn rect(
-        &mut self,
-        from: (f64, f64),
-        to: (f64, f64),
-        color: (u8, u8, u8),
-    ) -> Result<(), ReportError> {
-        let (from, to) = (self.at(from), self.at(to));
-        self.backend.draw_rect(from, to, &fill(color), true).map_err(failed)
+    pub(super) fn fill(&self, area: Area, color: RGBColor) -> Result<(), ReportError> {
+        let corners = [(area.left, area.top), (area.right, area.bottom)];
+        self.area.draw(&Rectangle::new(corners, color.filled())).map_err(failed)
+    }
+
+    /// The border of a rectangle.
+    pub(super) fn frame(&self, area: Area) -> Result<(), ReportError> {
+        let Area { left, top, right, bottom } = area;
+        self.line(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], BLACK, LINE)
     }
 
     /// A line through points.
-    pub(super) fn line(
-        &mut self,
-        points: &[(f64, f64)],
-        color: (u8, u8, u8),
-        width: f64,
-    ) -> Result<(), ReportError> {
-        let style = fill(color).stroke_width((width * self.scale).round() as u32);
-        let points: Vec<_> = points.iter().map(|&point| self.at(point)).collect();
-        self.backend.draw_path(points, &style).map_err(failed)
+    pub(super) fn line(&self, points: &[(i32, i32)], color: RGBColor, width: u32) -> Result<(), ReportError> {
+        self.area.draw(&PathElement::new(points, color.stroke_width(width))).map_err(failed)
     }
 
-    /// A text on one line, its middle at the height of `at`.
+    /// A filled polygon.
+    pub(super) fn polygon(&self, points: &[(i32, i32)], color: RGBColor) -> Result<(), ReportError> {
+        self.area.draw(&Polygon::new(points, color.filled())).map_err(failed)
+    }
+
+    /// A text. Names of endpoints come from a file of the user: what XML cannot hold is replaced, the rest is escaped
+    /// by the backend.
     pub(super) fn text(
-        &mut self,
+        &self,
         text: &str,
-        at: (f64, f64),
-        size: f64,
-        align: Align,
-        color: (u8, u8, u8),
+        (x, y): (i32, i32),
+        anchor: Anchor,
+        size: i32,
+        color: RGBColor,
     ) -> Result<(), ReportError> {
-        let at = self.at((at.0, at.1 + size * self.text_shift));
-        self.write(text, at, size, (align, FontTransform::None), color)
-    }
-
-    /// A text that is read from below, its middle on the vertical line through `at`; [`Align::Start`] is its lower end.
-    pub(super) fn text_up(
-        &mut self,
-        text: &str,
-        at: (f64, f64),
-        size: f64,
-        align: Align,
-        color: (u8, u8, u8),
-    ) -> Result<(), ReportError> {
-        let at = self.at((at.0 + size * self.text_shift, at.1));
-        self.write(text, at, size, (align, FontTransform::Rotate270), color)
-    }
-
-    fn write(
-        &mut self,
-        text: &str,
-        at: (i32, i32),
-        size: f64,
-        (align, transform): (Align, FontTransform),
-        color: (u8, u8, u8),
-    ) -> Result<(), ReportError> {
-        register()?;
-        let h_pos = match align {
-            Align::Start => HPos::Left,
-            Align::Middle => HPos::Center,
-            Align::End => HPos::Right,
+        let (horizontal, transform) = match anchor {
+            Anchor::Left => (HPos::Left, FontTransform::None),
+            Anchor::Middle => (HPos::Center, FontTransform::None),
+            Anchor::Right => (HPos::Right, FontTransform::None),
+            Anchor::UpMiddle => (HPos::Center, FontTransform::Rotate270),
+            Anchor::UpRight => (HPos::Right, FontTransform::Rotate270),
         };
-        let style = (FontFamily::Name(FONT), size * self.scale)
-            .into_font()
-            .transform(transform)
-            .into_text_style(&self.backend.get_size())
-            .color(&rgb(color))
-            .pos(Pos::new(h_pos, VPos::Center));
-        self.backend.draw_text(text, &style, at).map_err(failed)
+        let lower = (self.lower * f64::from(size)).round() as i32;
+        let position = match transform {
+            FontTransform::None => (x, y + lower),
+            _ => (x + lower, y),
+        };
+        let style = TextStyle::from(font(size).transform(transform)).color(&color);
+        let style = style.pos(Pos::new(horizontal, VPos::Center));
+        let text: String = text.chars().map(|c| if is_drawable(c) { c } else { '?' }).collect();
+        self.area.draw(&Text::new(text, position, style)).map_err(failed)
     }
 }
 
-fn rgb((red, green, blue): (u8, u8, u8)) -> RGBColor {
-    RGBColor(red, green, blue)
+/// Width of a text in pixels.
+pub(super) fn width(text: &str, size: i32) -> Result<i32, ReportError> {
+    Ok(font(size).box_size(text).map_err(failed)?.0 as i32)
 }
 
-fn fill(color: (u8, u8, u8)) -> ShapeStyle {
-    rgb(color).filled()
+/// The width of the widest of some texts.
+pub(super) fn widest<'a>(texts: impl IntoIterator<Item = &'a str>, size: i32) -> Result<i32, ReportError> {
+    texts.into_iter().try_fold(0, |most, text| Ok(most.max(width(text, size)?)))
+}
+
+/// A name of at most 14 characters: longer ones lose their middle, since names of hosts often differ at the end only.
+pub(super) fn cut(name: &str) -> String {
+    const FIRST: usize = 6;
+    const LAST: usize = 7;
+    let length = name.chars().count();
+    if length <= FIRST + 1 + LAST {
+        return name.to_owned();
+    }
+    name.chars().take(FIRST).chain(['…']).chain(name.chars().skip(length - LAST)).collect()
+}
+
+fn font(size: i32) -> FontDesc<'static> {
+    // A font that cannot be registered shows up as an error of the first text.
+    REGISTER.call_once(|| drop(register_font(FAMILY, FontStyle::Normal, FONT)));
+    FontDesc::new(FontFamily::Name(FAMILY), f64::from(size), FontStyle::Normal)
+}
+
+fn is_drawable(c: char) -> bool {
+    !c.is_control() && c != '\u{fffe}' && c != '\u{ffff}'
 }
 
 fn failed(error: impl Display) -> ReportError {
-    ReportError::Drawing(error.to_string())
+    ReportError::Figure(error.to_string())
 }
 
-/// Makes the font known to plotters, once.
-fn register() -> Result<(), ReportError> {
-    static DONE: OnceLock<bool> = OnceLock::new();
-    let bytes = include_bytes!("DejaVuSans-subset.ttf");
-    if *DONE.get_or_init(|| register_font(FONT, FontStyle::Normal, bytes).is_ok()) {
-        Ok(())
-    } else {
-        Err(failed("the font is damaged"))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_keep_both_ends() {
+        assert_eq!(cut("node-0123456"), "node-0123456");
+        assert_eq!(cut("14 characters!"), "14 characters!");
+        assert_eq!(cut("cluster-rack07-node0042"), "cluste…ode0042");
+        assert_eq!(cut("cluster-rack07-node0042").chars().count(), 14);
+    }
+
+    #[test]
+    fn wider_texts_are_wider() {
+        let one = width("0", 50).unwrap();
+        assert!(one > 0);
+        // Digits have one width; each text is rounded down to whole pixels on its own.
+        assert!((width("00000000", 50).unwrap() - 8 * one).abs() <= 8);
+        assert_eq!(widest(["0", "000", "00"], 50).unwrap(), width("000", 50).unwrap());
     }
 }

@@ -1,251 +1,279 @@
-//! The matrix as a heat map.
+//! The matrix as a heat map: row = sender, column = receiver.
 
-use super::super::ReportError;
-use super::super::color::{self, Shading};
-use super::super::matrix::{By, Matrix, Unit};
-use super::super::units::{self, Scaled};
-use super::canvas::{Align, BLACK, Canvas, GREY, TEXT, WHITE, fit, text_width};
+use super::canvas::{Anchor, Area, Canvas, Figure, LINE, TEXT, TICK, TITLE, WIDTH, cut, widest, width};
+use super::scale::{ColorScale, NONE, human, is_light, steps, viridis};
+use crate::report::ReportError;
+use crate::report::matrix::{By, Matrix, Selection, Unit};
 use plotters::backend::DrawingBackend;
+use plotters::style::{BLACK, RGBColor, WHITE};
 
-const WIDTH: f64 = 960.0;
-const MARGIN: f64 = 16.0;
-/// Room for one line of text.
-const LINE: f64 = TEXT * 1.3;
-/// Labels wider than this are shortened.
-const MAX_LABEL: f64 = 250.0;
-/// From the map's edge to the end of the colour bar.
-const BAR_GAP: f64 = 30.0;
-const BAR_WIDTH: f64 = 34.0;
-/// Largest number of labels with numbers in the cells.
-const NUMBERED: usize = 10;
-const MIN_NUMBER: f64 = 18.0;
+/// More rows than this are added up in blocks: a cell would be finer than print.
+const MOST_CELLS: usize = 512;
+/// Up to here, cells are large enough for their value.
+const MOST_NUMBERS: usize = 10;
+/// Up to here, cells are set apart by white lines.
+const MOST_LINES: usize = 40;
+const MARGIN: i32 = 24;
+const TICK_LENGTH: i32 = 14;
+const BAR: i32 = 60;
+/// Colours of the bar, and those that cells can have.
+const COLORS: u32 = 256;
+const SMALLEST_NUMBER: i32 = 26;
 
-/// A laid-out figure.
-pub(super) struct Figure<'a> {
-    matrix: &'a Matrix,
-    unit: Unit,
-    shading: Shading,
-    scaled: Scaled,
-    labels: Vec<String>,
-    /// Every how many labels one is written.
-    stride: usize,
-    /// Column labels stand upright.
+/// A matrix with everything laid out.
+pub(super) struct HeatMap {
+    is_bytes: bool,
+    titles: Vec<String>,
+    bar_title: String,
+    /// One per label.
+    names: Vec<String>,
+    /// Labels per cell.
+    block: usize,
+    /// Cells per row.
+    count: usize,
+    /// Row by row; 0 is no traffic.
+    values: Vec<u64>,
+    scale: ColorScale,
+    plot: Area,
+    /// Every how many labels one is named, at the left and below.
+    every: (usize, usize),
+    /// The names below run upwards.
     upright: bool,
-    ticks: Vec<(f64, String)>,
-    left: f64,
-    top: f64,
-    side: f64,
-    height: f64,
+    height: i32,
 }
 
-impl<'a> Figure<'a> {
-    pub(super) fn of(matrix: &'a Matrix, unit: Unit) -> Result<Self, ReportError> {
-        let range = matrix.range(unit);
-        let shading = Shading::of(range);
-        let max = range.map_or(0, |(_, max)| max);
-        let scaled = if unit.is_bytes() { Scaled::bytes(max) } else { Scaled::count(max) };
-        let ticks = ticks(shading, &scaled);
-
-        let mut labels = Vec::new();
-        for label in &matrix.labels {
-            labels.push(fit(&label.short(), TEXT, MAX_LABEL)?);
-        }
-        let widest = widest(labels.iter().map(String::as_str))?;
-        let widest_tick = widest_of_ticks(&ticks)?;
-
-        let left = MARGIN + LINE + widest + 14.0;
-        let right = BAR_GAP + BAR_WIDTH + 14.0 + widest_tick + 8.0 + LINE + MARGIN;
-        let side = WIDTH - left - right;
-        let cell = side / labels.len().max(1) as f64;
-        // Labels keep a distance of their own height; upright ones need no more than that in either direction.
-        let stride = ((TEXT * 0.95 / cell).ceil() as usize).max(1);
-        let stride = units_of_ten(stride);
-        let upright = widest + 12.0 > cell * stride as f64;
-        let below = if upright { widest } else { TEXT } + 18.0;
-        let top = MARGIN + LINE + 8.0;
-        let height = top + side + below + LINE + MARGIN;
-        Ok(Self { matrix, unit, shading, scaled, labels, stride, upright, ticks, left, top, side, height })
-    }
-
-    pub(super) fn size(&self) -> (u32, u32) {
-        (WIDTH as u32, self.height.ceil() as u32)
-    }
-
-    pub(super) fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<B>) -> Result<(), ReportError> {
-        let title = title(self.matrix, self.unit);
-        let title = fit(&title, TEXT, WIDTH - 2.0 * MARGIN)?;
-        canvas.text(&title, (WIDTH / 2.0, MARGIN + LINE / 2.0), TEXT, Align::Middle, BLACK)?;
-        self.draw_cells(canvas)?;
-        self.draw_labels(canvas)?;
-        self.draw_bar(canvas)
-    }
-
-    fn edge(&self, index: usize) -> f64 {
-        self.side * index as f64 / self.labels.len().max(1) as f64
-    }
-
-    fn draw_cells<B: DrawingBackend>(&self, canvas: &mut Canvas<B>) -> Result<(), ReportError> {
-        let (left, top, side) = (self.left, self.top, self.side);
-        canvas.rect((left, top), (left + side, top + side), GREY)?;
-        let count = self.labels.len();
-        for (&(row, column), cell) in &self.matrix.cells {
-            let Some(value) = cell.value(self.unit).filter(|&value| value > 0) else { continue };
-            let shade = color::viridis(self.shading.position(value as f64));
-            let (row, column) = (row as usize, column as usize);
-            let (x0, x1) = (left + self.edge(column), left + self.edge(column + 1));
-            let (y0, y1) = (top + self.edge(row), top + self.edge(row + 1));
-            canvas.rect((x0, y0), (x1, y1), shade)?;
-        }
-        // White lines between cells that are large enough to bear them.
-        if count <= 32 {
-            for index in 0..=count {
-                let edge = self.edge(index);
-                canvas.line(&[(left + edge, top), (left + edge, top + side)], WHITE, 2.0)?;
-                canvas.line(&[(left, top + edge), (left + side, top + edge)], WHITE, 2.0)?;
+impl HeatMap {
+    pub(super) fn new(matrix: &Matrix, unit: Unit) -> Result<Self, ReportError> {
+        let labels = matrix.labels.len();
+        let block = labels.div_ceil(MOST_CELLS).max(1);
+        let count = labels.div_ceil(block);
+        let mut values = vec![0_u64; count * count];
+        for (&(row, column), cell) in &matrix.cells {
+            let (row, column) = (row as usize / block, column as usize / block);
+            if let Some(value) = values.get_mut(row * count + column) {
+                *value += cell.value(unit);
             }
         }
-        if count <= NUMBERED { self.draw_numbers(canvas) } else { Ok(()) }
+        let scale = ColorScale::new(values.iter().copied()).ok_or(ReportError::Empty)?;
+        let is_bytes = unit.is_bytes();
+
+        let names: Vec<String> = matrix.labels.iter().map(|label| cut(&label.name())).collect();
+        let name_width = widest(names.iter().map(String::as_str), TICK)?;
+        let ticks: Vec<String> = scale.ticks(is_bytes).into_iter().map(|value| human(value, is_bytes)).collect();
+        let bar_width = widest(ticks.iter().map(String::as_str).chain(["none"]), TICK)?;
+
+        let mut titles = vec![title(matrix, unit)];
+        if block > 1 {
+            let what = if matrix.by == By::Rank { "ranks" } else { "endpoints" };
+            titles.push(format!("each cell adds up {block} × {block} {what}"));
+        }
+        let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + 8;
+        let right = WIDTH - (2 * MARGIN + BAR + TICK_LENGTH + 8 + bar_width + TEXT + MARGIN);
+        let top = MARGIN + titles.len() as i32 * (TITLE + 16) + MARGIN / 2;
+        // A whole number of pixels per cell where cells are large enough for that.
+        let side = if count * 4 < (right - left) as usize {
+            (right - left) / count as i32 * count as i32
+        } else {
+            right - left
+        };
+        let plot = Area { left, top, right: left + side, bottom: top + side };
+
+        let per_label = f64::from(side) / labels as f64;
+        let upwards = steps().find(|&step| step as f64 * per_label >= f64::from(TICK)).unwrap_or(labels);
+        let widths = names.iter().map(|name| width(name, TICK)).collect::<Result<Vec<_>, _>>()?;
+        let across = steps().find(|&step| fits(&widths, step, per_label)).unwrap_or(labels);
+        // Numbers stay level even if fewer of them fit; names matter more than the way they run.
+        let upright = across > upwards && name_width > width("00000", TICK)?;
+        let below = if upright { name_width } else { TICK };
+        let height = plot.bottom + TICK_LENGTH + 8 + below + MARGIN / 2 + TEXT + MARGIN;
+        let every = (upwards, if upright { upwards } else { across });
+        let bar_title = format!("{} ({} scale)", unit.name(), if scale.log { "log" } else { "linear" });
+        Ok(Self { is_bytes, titles, bar_title, names, block, count, values, scale, plot, every, upright, height })
     }
 
-    fn draw_numbers<B: DrawingBackend>(&self, canvas: &mut Canvas<B>) -> Result<(), ReportError> {
-        let mut texts = Vec::new();
-        let mut widest: f64 = 1.0;
-        for (&(row, column), cell) in &self.matrix.cells {
-            let Some(value) = cell.value(self.unit).filter(|&value| value > 0) else { continue };
-            let text = self.scaled.number(value);
-            widest = widest.max(text_width(&text, TEXT)?);
-            let dark = color::wants_dark_text(color::viridis(self.shading.position(value as f64)));
-            texts.push((row as usize, column as usize, text, if dark { BLACK } else { WHITE }));
+    fn side(&self) -> i32 {
+        self.plot.right - self.plot.left
+    }
+
+    /// Where the first of these labels begins, from the edge of the plot.
+    fn offset(&self, label: usize) -> i32 {
+        let labels = self.names.len();
+        (i64::from(self.side()) * label.min(labels) as i64 / labels as i64) as i32
+    }
+
+    /// The cells from one column to another in a row.
+    fn cells(&self, row: usize, columns: (usize, usize)) -> Area {
+        Area {
+            left: self.plot.left + self.offset(columns.0 * self.block),
+            top: self.plot.top + self.offset(row * self.block),
+            right: self.plot.left + self.offset(columns.1 * self.block),
+            bottom: self.plot.top + self.offset((row + 1) * self.block),
         }
-        let size = TEXT.min(TEXT * self.edge(1) * 0.88 / widest);
-        if size < MIN_NUMBER {
+    }
+
+    fn color(&self, value: u64) -> RGBColor {
+        if value == 0 {
+            return NONE;
+        }
+        let steps = f64::from(COLORS - 1);
+        viridis((self.scale.share(value) * steps).round() / steps)
+    }
+
+    fn draw_cells<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
+        canvas.fill(self.plot, NONE)?;
+        for (row, values) in self.values.chunks(self.count).enumerate() {
+            let mut start = 0;
+            // Neighbours of one colour are one rectangle: files stay small.
+            for run in values.chunk_by(|&a, &b| self.color(a) == self.color(b)) {
+                let columns = (start, start + run.len());
+                if let Some(&value) = run.first().filter(|&&value| value > 0) {
+                    canvas.fill(self.cells(row, columns), self.color(value))?;
+                }
+                start = columns.1;
+            }
+        }
+        if self.count <= MOST_LINES {
+            for index in 1..self.count {
+                let at = self.offset(index);
+                let (x, y) = (self.plot.left + at, self.plot.top + at);
+                canvas.line(&[(x, self.plot.top), (x, self.plot.bottom)], WHITE, LINE)?;
+                canvas.line(&[(self.plot.left, y), (self.plot.right, y)], WHITE, LINE)?;
+            }
+        }
+        canvas.frame(self.plot)
+    }
+
+    /// The values as texts, in one size for all cells: on one line, or with the unit below the number.
+    fn draw_numbers<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
+        let texts: Vec<String> = self.values.iter().map(|&value| human(value, self.is_bytes)).collect();
+        let room = self.side() / self.count as i32 - 3 * LINE as i32;
+        let size_for = |texts: &mut dyn Iterator<Item = &str>| -> Result<i32, ReportError> {
+            let at_tick = widest(texts, TICK)?.max(1);
+            Ok((TICK * room / at_tick).min(TICK))
+        };
+        let used = || texts.iter().zip(&self.values).filter(|&(_, &value)| value > 0).map(|(text, _)| text.as_str());
+        let one_line = size_for(&mut used())?;
+        let two_lines = size_for(&mut used().flat_map(|text| text.split(' ')))?.min(room / 2);
+        let split = one_line < TICK * 3 / 4 && two_lines > one_line;
+        let size = if split { two_lines } else { one_line };
+        if size < SMALLEST_NUMBER {
             return Ok(());
         }
-        let middle = self.edge(1) / 2.0;
-        for (row, column, text, ink) in texts {
-            let at = (self.left + self.edge(column) + middle, self.top + self.edge(row) + middle);
-            canvas.text(&text, at, size, Align::Middle, ink)?;
+        for (index, (text, &value)) in texts.iter().zip(&self.values).enumerate().filter(|(_, (_, value))| **value > 0)
+        {
+            let (row, column) = (index / self.count, index % self.count);
+            let cell = self.cells(row, (column, column + 1));
+            let (x, y) = (i32::midpoint(cell.left, cell.right), i32::midpoint(cell.top, cell.bottom));
+            let color = if is_light(self.color(value)) { BLACK } else { WHITE };
+            match text.split_once(' ').filter(|_| split) {
+                Some((number, unit)) => {
+                    canvas.text(number, (x, y - size * 9 / 20), Anchor::Middle, size, color)?;
+                    canvas.text(unit, (x, y + size * 9 / 20), Anchor::Middle, size, color)?;
+                }
+                None => canvas.text(text, (x, y), Anchor::Middle, size, color)?,
+            }
         }
         Ok(())
     }
 
-    fn draw_labels<B: DrawingBackend>(&self, canvas: &mut Canvas<B>) -> Result<(), ReportError> {
-        let (left, bottom) = (self.left, self.top + self.side);
-        let half = self.edge(1) / 2.0;
-        for (index, label) in self.labels.iter().enumerate().step_by(self.stride) {
-            let middle = self.edge(index) + half;
-            canvas.text(label, (left - 10.0, self.top + middle), TEXT, Align::End, BLACK)?;
-            if self.upright {
-                canvas.text_up(label, (left + middle, bottom + 10.0), TEXT, Align::End, BLACK)?;
-            } else {
-                canvas.text(label, (left + middle, bottom + 10.0 + TEXT / 2.0), TEXT, Align::Middle, BLACK)?;
+    fn draw_axes<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
+        let Area { left, top, right, bottom } = self.plot;
+        let middle = |label: usize| i32::midpoint(self.offset(label), self.offset(label + 1));
+        for (label, name) in self.names.iter().enumerate() {
+            let at = middle(label);
+            if label % self.every.0 == 0 {
+                canvas.line(&[(left - TICK_LENGTH, top + at), (left, top + at)], BLACK, LINE)?;
+                canvas.text(name, (left - TICK_LENGTH - 8, top + at), Anchor::Right, TICK, BLACK)?;
             }
-        }
-        let by = match self.matrix.by {
-            By::Endpoint => "",
-            By::Rank => " rank",
-        };
-        let (across, down) = (left + self.side / 2.0, self.top + self.side / 2.0);
-        canvas.text_up(&format!("sender{by}"), (MARGIN + TEXT / 2.0, down), TEXT, Align::Middle, BLACK)?;
-        let line = self.height - MARGIN - TEXT / 2.0;
-        canvas.text(&format!("receiver{by}"), (across, line), TEXT, Align::Middle, BLACK)
-    }
-
-    fn draw_bar<B: DrawingBackend>(&self, canvas: &mut Canvas<B>) -> Result<(), ReportError> {
-        let (x0, x1) = (self.left + self.side + BAR_GAP, self.left + self.side + BAR_GAP + BAR_WIDTH);
-        let bottom = self.top + self.side;
-        let steps = 128;
-        for step in 0..steps {
-            let (from, to) = (f64::from(step) / f64::from(steps), f64::from(step + 1) / f64::from(steps));
-            let (y0, y1) = (bottom - self.side * to, bottom - self.side * from);
-            canvas.rect((x0, y0), (x1, y1), color::viridis((from + to) / 2.0))?;
-        }
-        for (position, text) in &self.ticks {
-            let y = bottom - self.side * position;
-            canvas.line(&[(x1, y), (x1 + 8.0, y)], BLACK, 2.0)?;
-            canvas.text(text, (x1 + 14.0, y), TEXT, Align::Start, BLACK)?;
-        }
-        let name = format!("{}{}", name(self.unit), self.scaled.bracket());
-        let middle = self.top + self.side / 2.0;
-        canvas.text_up(&name, (WIDTH - MARGIN - TEXT / 2.0, middle), TEXT, Align::Middle, BLACK)
-    }
-}
-
-fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> Result<f64, ReportError> {
-    texts.map(|text| text_width(text, TEXT)).try_fold(0.0, |widest: f64, width| Ok(widest.max(width?)))
-}
-
-fn widest_of_ticks(ticks: &[(f64, String)]) -> Result<f64, ReportError> {
-    widest(ticks.iter().map(|(_, text)| text.as_str()))
-}
-
-/// The next larger of 1, 2, 5, 10, 20 ...
-fn units_of_ten(stride: usize) -> usize {
-    let mut power = 1;
-    loop {
-        for factor in [1, 2, 5] {
-            if factor * power >= stride {
-                return factor * power;
-            }
-        }
-        power *= 10;
-    }
-}
-
-/// Name of a unit in titles.
-fn name(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Messages => "messages",
-        Unit::MpiBytes => "MPI bytes",
-        Unit::PayloadBytes => "payload",
-        Unit::WireBytes => "wire bytes",
-        Unit::Packets => "packets",
-    }
-}
-
-fn title(matrix: &Matrix, unit: Unit) -> String {
-    use super::super::matrix::Selection;
-    let is_mpi = match unit {
-        Unit::Messages => matrix.by == By::Rank || matrix.selection != Selection::All,
-        Unit::MpiBytes => true,
-        _ => false,
-    };
-    match (unit, is_mpi) {
-        (Unit::Messages, true) => format!("MPI messages, {}", matrix.selection.title()),
-        (Unit::MpiBytes, _) => format!("MPI bytes, {}", matrix.selection.title()),
-        (Unit::Messages, false) => "transport messages".to_owned(),
-        (Unit::PayloadBytes, _) => "InfiniBand payload".to_owned(),
-        (Unit::WireBytes, _) => "bytes on the wire".to_owned(),
-        (Unit::Packets, _) => "packets, ACKs and repeats included".to_owned(),
-    }
-}
-
-/// Marks of the colour bar: positions from 0 to 1 and their numbers.
-fn ticks(shading: Shading, scaled: &Scaled) -> Vec<(f64, String)> {
-    let (low, high) = (shading.low() / scaled.divisor, shading.high() / scaled.divisor);
-    match shading {
-        Shading::Linear { .. } => {
-            let step = units::nice_step(high, 5);
-            let step = if scaled.divisor > 1.0 { step } else { step.max(1.0) };
-            let decimals = units::step_decimals(step);
-            let count = (high / step + 1e-9).floor() as usize;
-            (0..=count).map(|index| index as f64 * step).map(|value| (value / high, format!("{value:.decimals$}"))).collect()
-        }
-        Shading::Log { .. } => {
-            let (first, last) = (low.log10().ceil() as i32, high.log10().floor() as i32);
-            // At most six powers of ten.
-            let step = ((last - first) / 6 + 1).max(1);
-            let powers = (first..=last).rev().step_by(step as usize);
-            let mark = |power: i32| {
-                let value = 10_f64.powi(power);
-                let text = if (-3..=5).contains(&power) {
-                    format!("{value:.*}", usize::try_from(-power).unwrap_or(0))
+            if label % self.every.1 == 0 {
+                canvas.line(&[(left + at, bottom), (left + at, bottom + TICK_LENGTH)], BLACK, LINE)?;
+                let y = bottom + TICK_LENGTH + 8;
+                if self.upright {
+                    canvas.text(name, (left + at, y), Anchor::UpRight, TICK, BLACK)?;
                 } else {
-                    format!("1e{power}")
-                };
-                (shading.position(value * scaled.divisor), text)
-            };
-            powers.map(mark).collect()
+                    canvas.text(name, (left + at, y + TICK / 2), Anchor::Middle, TICK, BLACK)?;
+                }
+            }
         }
+        let middle = self.side() / 2;
+        canvas.text("sender (row)", (MARGIN + TEXT / 2, top + middle), Anchor::UpMiddle, TEXT, BLACK)?;
+        canvas.text("receiver", (left + middle, self.height - MARGIN - TEXT / 2), Anchor::Middle, TEXT, BLACK)?;
+        for (index, title) in self.titles.iter().enumerate() {
+            let size = if index == 0 { TITLE } else { TEXT };
+            let size = (size * (WIDTH - 2 * MARGIN) / width(title, size)?.max(1)).min(size);
+            let y = MARGIN + TITLE / 2 + index as i32 * (TITLE + 16);
+            // Over the plot, unless it is wider than that.
+            let half = width(title, size)? / 2;
+            let x = i32::midpoint(left, right).clamp(MARGIN + half, (WIDTH - MARGIN - half).max(MARGIN + half));
+            canvas.text(title, (x, y), Anchor::Middle, size, BLACK)?;
+        }
+        Ok(())
     }
+
+    fn draw_bar<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
+        let left = self.plot.right + 2 * MARGIN;
+        let bar = Area { left, right: left + BAR, top: self.plot.top, bottom: self.plot.bottom - 2 * TICK };
+        let length = bar.bottom - bar.top;
+        let y = |share: f64| bar.bottom - (share * f64::from(length)).round() as i32;
+        for index in 0..COLORS {
+            let (low, high) = (f64::from(index) / f64::from(COLORS), f64::from(index + 1) / f64::from(COLORS));
+            canvas.fill(
+                Area { top: y(high), bottom: y(low), ..bar },
+                viridis(f64::from(index) / f64::from(COLORS - 1)),
+            )?;
+        }
+        canvas.frame(bar)?;
+        for tick in self.scale.ticks(self.is_bytes) {
+            let y = y(self.scale.share(tick));
+            canvas.line(&[(bar.right, y), (bar.right + TICK_LENGTH, y)], BLACK, LINE)?;
+            let text = human(tick, self.is_bytes);
+            canvas.text(&text, (bar.right + TICK_LENGTH + 8, y), Anchor::Left, TICK, BLACK)?;
+        }
+        let none = Area { top: self.plot.bottom - BAR, bottom: self.plot.bottom, ..bar };
+        canvas.fill(none, NONE)?;
+        canvas.frame(none)?;
+        canvas.text("none", (bar.right + TICK_LENGTH + 8, none.bottom - BAR / 2), Anchor::Left, TICK, BLACK)?;
+        let x = WIDTH - MARGIN - TEXT / 2;
+        canvas.text(&self.bar_title, (x, bar.top + length / 2), Anchor::UpMiddle, TEXT, BLACK)
+    }
+}
+
+impl Figure for HeatMap {
+    fn height(&self) -> i32 {
+        self.height
+    }
+
+    fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
+        self.draw_cells(canvas)?;
+        if self.count <= MOST_NUMBERS {
+            self.draw_numbers(canvas)?;
+        }
+        self.draw_axes(canvas)?;
+        self.draw_bar(canvas)
+    }
+}
+
+/// What is shown. The selection says nothing about payload, wire bytes and packets.
+fn title(matrix: &Matrix, unit: Unit) -> String {
+    let by = if matrix.by == By::Rank { "by rank" } else { "by endpoint" };
+    let selection = match matrix.selection {
+        Selection::P2p => "point-to-point",
+        Selection::Collective => "collective",
+        Selection::All => "all",
+    };
+    match unit {
+        Unit::Messages if (matrix.by, matrix.selection) == (By::Endpoint, Selection::All) => format!("Messages {by}"),
+        Unit::Messages => format!("MPI messages, {selection}, {by}"),
+        Unit::MpiBytes => format!("MPI bytes, {selection}, {by}"),
+        Unit::PayloadBytes => format!("Payload bytes {by}"),
+        Unit::WireBytes => format!("Wire bytes {by}"),
+        Unit::Packets => format!("Packets {by}"),
+    }
+}
+
+/// True where names of these widths do not touch if every `step`th is shown.
+fn fits(widths: &[i32], step: usize, per_label: f64) -> bool {
+    const GAP: f64 = 26.0;
+    let shown = || widths.iter().copied().step_by(step).map(f64::from);
+    shown().zip(shown().skip(1)).all(|(a, b)| f64::midpoint(a, b) + GAP <= step as f64 * per_label)
 }

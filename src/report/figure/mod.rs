@@ -1,38 +1,35 @@
-//! Figures: SVG for papers and the web, PNG for everything else, drawn by the same code.
+//! Figures as SVG and PNG: the matrix as a heat map, the timeline as two panels.
 //!
-//! Sizes are in units of 1/120 cm: a matrix 960 units wide is made for a column of 8 cm, where its text has 7 points. PNGs have
-//! two pixels per unit (610 dpi) and say so.
+//! Both formats come from the same drawing functions and have the same proportions. Texts are large for the size of the
+//! figure: it stays readable in one column of a printed page, 8 cm wide.
 
 mod canvas;
 mod matrix;
-mod png;
+mod scale;
+mod series;
 mod timeline;
 
-use self::canvas::Canvas;
 use super::ReportError;
 use super::matrix::{Matrix, Unit};
 use super::timeline::Timeline;
+use canvas::Figure;
 
-/// The matrix as a heat map, SVG.
+/// The matrix as an SVG document.
 pub fn matrix_svg(matrix: &Matrix, unit: Unit) -> Result<String, ReportError> {
-    let figure = matrix::Figure::of(matrix, unit)?;
-    canvas::svg(figure.size(), |canvas| figure.draw(canvas))
+    matrix::HeatMap::new(matrix, unit)?.svg()
 }
 
-/// The matrix as a heat map, PNG.
+/// The matrix as the bytes of a PNG file.
 pub fn matrix_png(matrix: &Matrix, unit: Unit) -> Result<Vec<u8>, ReportError> {
-    let figure = matrix::Figure::of(matrix, unit)?;
-    canvas::png(figure.size(), |canvas| figure.draw(canvas))
+    matrix::HeatMap::new(matrix, unit)?.png()
 }
 
-/// Rates over time, SVG.
+/// The timeline as an SVG document.
 pub fn timeline_svg(timeline: &Timeline) -> Result<String, ReportError> {
-    let figure = timeline::Figure::of(timeline)?;
-    canvas::svg(figure.size(), |canvas| figure.draw(canvas))
+    timeline::Panels::new(timeline)?.svg()
 }
 
-/// Rates over time, PNG.
+/// The timeline as the bytes of a PNG file.
 pub fn timeline_png(timeline: &Timeline) -> Result<Vec<u8>, ReportError> {
-    let figure = timeline::Figure::of(timeline)?;
-    canvas::png(figure.size(), |canvas| figure.draw(canvas))
+    timeline::Panels::new(timeline)?.png()
 }

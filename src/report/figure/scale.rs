@@ -1,0 +1,225 @@
+//! Values -> colours, positions and texts.
+
+use plotters::style::RGBColor;
+
+/// Cells without traffic.
+pub(super) const NONE: RGBColor = RGBColor(222, 222, 222);
+
+/// Viridis at equal distances, from its low to its high end. Light increases steadily: readable without colours too.
+const VIRIDIS: [(u8, u8, u8); 9] = [
+    (68, 1, 84),
+    (71, 44, 122),
+    (59, 81, 139),
+    (44, 113, 142),
+    (33, 144, 141),
+    (39, 173, 129),
+    (92, 200, 99),
+    (170, 220, 50),
+    (253, 231, 37),
+];
+
+/// Okabe and Ito's colours, which people with any kind of colour vision can tell apart; without black.
+pub(super) const OKABE_ITO: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(213, 94, 0),
+    RGBColor(240, 228, 66),
+];
+
+/// How values become colours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ColorScale {
+    /// Smallest value above 0.
+    pub(super) min: u64,
+    /// Largest value.
+    pub(super) max: u64,
+    /// Logarithmic from `min`, or linear from 0.
+    pub(super) log: bool,
+}
+
+impl ColorScale {
+    /// The scale for these values; `None` where all are 0.
+    pub(super) fn new(values: impl Iterator<Item = u64> + Clone) -> Option<Self> {
+        let values = values.filter(|&value| value > 0);
+        let (min, max) = (values.clone().min()?, values.max()?);
+        Some(Self { min, max, log: max / min > 100 || (max / min == 100 && max % min > 0) })
+    }
+
+    /// Where a value lies between the ends of the scale, 0 to 1.
+    pub(super) fn share(&self, value: u64) -> f64 {
+        let (value, min, max) = (value as f64, self.min as f64, self.max as f64);
+        if self.log { (value / min).ln() / (max / min).ln() } else { value / max }
+    }
+
+    /// Values worth naming.
+    pub(super) fn ticks(&self, is_bytes: bool) -> Vec<u64> {
+        match (self.log, is_bytes) {
+            (true, true) => powers(2, self.min, self.max),
+            (true, false) => powers(10, self.min, self.max),
+            (false, true) => {
+                // Steps that people who count in KiB read as round numbers.
+                let step = self.max.div_ceil(6).checked_next_power_of_two().unwrap_or(self.max);
+                (0..=self.max / step).map(|n| n * step).collect()
+            }
+            (false, false) => {
+                let step = (step(self.max as f64, 6) as u64).max(1);
+                (0..=self.max / step).map(|n| n * step).collect()
+            }
+        }
+    }
+}
+
+/// At most 7 powers of a base between two values, at equal distances.
+fn powers(base: u64, min: u64, max: u64) -> Vec<u64> {
+    let all: Vec<(u32, u64)> = (0..u64::BITS)
+        .map_while(|exponent| Some((exponent, base.checked_pow(exponent)?)))
+        .filter(|&(_, value)| (min..=max).contains(&value))
+        .collect();
+    let step = [1, 2, 5, 10, 20].into_iter().find(|step| all.len() <= step * 6).unwrap_or(20);
+    all.into_iter().filter(|&(exponent, _)| exponent as usize % step == 0).map(|(_, value)| value).collect()
+}
+
+/// The smallest step of the form 1, 2 or 5 times a power of ten that cuts `span` into at most `most` pieces.
+pub(super) fn step(span: f64, most: u32) -> f64 {
+    let least = span / f64::from(most);
+    let power = 10_f64.powf(least.log10().floor());
+    // The tolerance keeps a span of exactly 5 steps at 5 steps.
+    [1.0, 2.0, 5.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|&step| step >= least * (1.0 - 1e-9))
+        .unwrap_or(10.0 * power)
+}
+
+/// 1, 2, 5, 10, 20, 50, ...: every how many labels one is shown.
+pub(super) fn steps() -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(1_usize), |power| power.checked_mul(10))
+        .flat_map(|power| [1, 2, 5].map(|factor| power.saturating_mul(factor)))
+}
+
+/// Viridis at 0 to 1.
+pub(super) fn viridis(share: f64) -> RGBColor {
+    let position = share.clamp(0.0, 1.0) * (VIRIDIS.len() - 1) as f64;
+    let below = (position as usize).min(VIRIDIS.len() - 2);
+    let ((r0, g0, b0), (r1, g1, b1)) = (VIRIDIS[below], VIRIDIS[below + 1]);
+    let part = position - below as f64;
+    let mix = |low: u8, high: u8| (f64::from(low) + part * (f64::from(high) - f64::from(low))).round() as u8;
+    RGBColor(mix(r0, r1), mix(g0, g1), mix(b0, b1))
+}
+
+/// True where black text is easier to read than white.
+pub(super) fn is_light(RGBColor(red, green, blue): RGBColor) -> bool {
+    299 * u32::from(red) + 587 * u32::from(green) + 114 * u32::from(blue) > 1000 * 140
+}
+
+/// Three digits and a unit: bytes in powers of 1024, counts in powers of 1000 from 10 000.
+pub(super) fn human(value: u64, is_bytes: bool) -> String {
+    let (units, base): (&[&str], f64) = if is_bytes {
+        (&[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"], 1024.0)
+    } else {
+        (&["", "k", "M", "G", "T", "P", "E"], 1000.0)
+    };
+    if !is_bytes && value < 10_000 {
+        return value.to_string();
+    }
+    let mut scaled = value as f64;
+    let mut units = units.iter();
+    let mut unit = units.next();
+    // What would be rounded to 1024 of a unit is 1 of the next.
+    while scaled >= base - 0.5 {
+        let Some(next) = units.next() else { break };
+        (scaled, unit) = (scaled / base, Some(next));
+    }
+    format!("{}{}", three_digits(scaled), unit.copied().unwrap_or_default())
+}
+
+/// Three digits; fewer where they are the exact value.
+fn three_digits(value: f64) -> String {
+    let decimals = match value {
+        _ if value >= 99.95 => 0,
+        _ if value >= 9.995 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$}");
+    let short = if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    if short.parse() == Ok(value) { short.to_owned() } else { text }
+}
+
+/// The prefix for values up to `max`, and what one of it is.
+pub(super) fn prefix(max: f64) -> (f64, &'static str) {
+    [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")].into_iter().find(|&(one, _)| max >= one).unwrap_or((1.0, ""))
+}
+
+/// Numbers from 0 to `max` in steps that are round, with their texts.
+pub(super) fn axis(max: f64, most: u32) -> Vec<(f64, String)> {
+    let step = step(max, most);
+    let decimals = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
+    let count = (max / step * (1.0 + 1e-9)).floor() as u32;
+    (0..=count).map(|n| f64::from(n) * step).map(|value| (value, format!("{value:.decimals$}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_in_human_units() {
+        assert_eq!(human(0, true), "0 B");
+        assert_eq!(human(1023, true), "1023 B");
+        assert_eq!(human(1024, true), "1 KiB");
+        assert_eq!(human(3 * 512, true), "1.5 KiB");
+        // 1025 / 1024 = 1.00098: the zeros say that this is rounded.
+        assert_eq!(human(1025, true), "1.00 KiB");
+        // 123 456 / 1024 = 120.56.
+        assert_eq!(human(123_456, true), "121 KiB");
+        // One below 1 MiB is 1023.999 KiB.
+        assert_eq!(human((1 << 20) - 1, true), "1.00 MiB");
+        assert_eq!(human(5 << 30, true), "5 GiB");
+        assert_eq!(human(u64::MAX, true), "16 EiB");
+        assert_eq!(human(9999, false), "9999");
+        assert_eq!(human(12_345, false), "12.3k");
+        assert_eq!(human(2_000_000, false), "2M");
+        assert_eq!(human(999_999, false), "1.00M");
+    }
+
+    #[test]
+    fn log_above_a_factor_of_100() {
+        let scale = |values: &[u64]| ColorScale::new(values.iter().copied());
+        assert_eq!(scale(&[0, 0]), None);
+        assert_eq!(scale(&[0, 3, 300]), Some(ColorScale { min: 3, max: 300, log: false }));
+        assert_eq!(scale(&[3, 301]), Some(ColorScale { min: 3, max: 301, log: true }));
+        let log = ColorScale { min: 10, max: 100_000, log: true };
+        // 1000 is two of the four decades from 10.
+        assert!((log.share(1000) - 0.5).abs() < 1e-12);
+        assert!((ColorScale { log: false, ..log }.share(25_000) - 0.25).abs() < 1e-12);
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        let linear = ColorScale { min: 1, max: 3 << 20, log: false };
+        // 3 MiB / 6 = 512 KiB.
+        assert_eq!(linear.ticks(true), (0..=6).map(|n| n << 19).collect::<Vec<_>>());
+        assert_eq!(ColorScale { min: 1, max: 90, log: false }.ticks(false), [0, 20, 40, 60, 80]);
+        assert_eq!(ColorScale { min: 5, max: 20_000, log: true }.ticks(false), [10, 100, 1000, 10_000]);
+        assert_eq!(ColorScale { min: 1, max: 1 << 30, log: true }.ticks(true), [1, 1 << 10, 1 << 20, 1 << 30]);
+        assert_eq!(ColorScale { min: 1, max: 1, log: false }.ticks(false), [0, 1]);
+        assert_eq!(
+            axis(1.0, 5).iter().map(|(_, text)| &text[..]).collect::<Vec<_>>(),
+            ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
+        );
+        assert_eq!(steps().take(7).collect::<Vec<_>>(), [1, 2, 5, 10, 20, 50, 100]);
+    }
+
+    #[test]
+    fn colours_go_from_dark_to_light() {
+        assert_eq!(viridis(0.0), RGBColor(68, 1, 84));
+        assert_eq!(viridis(0.5), RGBColor(33, 144, 141));
+        assert_eq!(viridis(1.0), RGBColor(253, 231, 37));
+        // Half of the way from the first to the second: (68 + 71) / 2, (1 + 44) / 2, (84 + 122) / 2.
+        assert_eq!(viridis(1.0 / 16.0), RGBColor(70, 23, 103));
+        assert!(!is_light(viridis(0.0)) && is_light(viridis(1.0)));
+    }
+}
