@@ -24,7 +24,7 @@ const SHARDS: usize = 32;
 fn main() {
     let mut criterion = Criterion::default()
         .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_millis(2000))
+        .measurement_time(Duration::from_secs(2))
         .sample_size(10)
         // The tables are the result; drawing them would need a system font.
         .without_plots()

@@ -5,7 +5,7 @@ use super::files::Output;
 use super::{input, output};
 use crate::pipeline;
 use crate::report::matrix::{By, Selection, Unit};
-use crate::report::{csv, json, matrix, packets, text, timeline};
+use crate::report::{csv, figure, json, matrix, packets, text, timeline};
 use std::process::ExitCode;
 
 /// `ibscope analyze`.
@@ -64,10 +64,10 @@ pub(super) fn matrix(args: &Matrix) -> anyhow::Result<ExitCode> {
         Format::Json => json::matrix_json(&matrix, out),
     })?;
     if let Some(svg) = svg {
-        //FIG         svg.finish(figure::matrix_svg(&matrix, unit)?.as_bytes())?;
+        svg.finish(figure::matrix_svg(&matrix, unit)?.as_bytes())?;
     }
     if let Some(png) = png {
-        //FIG         png.finish(&figure::matrix_png(&matrix, unit)?)?;
+        png.finish(&figure::matrix_png(&matrix, unit)?)?;
     }
     output::notes(&profile.notes);
     Ok(input::exit_code(&source.reading, &profile))
@@ -87,10 +87,10 @@ pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
         Format::Json => json::timeline_json(&timeline, out),
     })?;
     if let Some(svg) = svg {
-        //FIG         svg.finish(figure::timeline_svg(&timeline)?.as_bytes())?;
+        svg.finish(figure::timeline_svg(&timeline)?.as_bytes())?;
     }
     if let Some(png) = png {
-        //FIG         png.finish(&figure::timeline_png(&timeline)?)?;
+        png.finish(&figure::timeline_png(&timeline)?)?;
     }
     output::notes(&profile.notes);
     Ok(input::exit_code(&source.reading, &profile))

@@ -4,7 +4,7 @@
 //! form, and add nothing.
 
 pub mod csv;
-//pub mod figure;
+pub mod figure;
 pub mod json;
 pub mod matrix;
 pub mod packets;

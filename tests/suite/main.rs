@@ -1,6 +1,9 @@
 //! The program against recorded traffic, real tools and damaged files. One binary, so that polars is linked once.
 
 mod architecture;
+mod cli;
+mod cuts;
+mod framing;
 #[cfg(target_os = "linux")]
 mod memory;
 mod recorded;

@@ -5,12 +5,12 @@ use std::io::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The captures in `samples/`.
 pub(crate) fn samples() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(samples_folder()).expect("samples").map(|entry| entry.expect("entry").path());
-    let mut samples: Vec<PathBuf> =
-        entries.filter(|path| path.to_string_lossy().ends_with(".pcap.zst")).collect();
+    let mut samples: Vec<PathBuf> = entries.filter(|path| path.to_string_lossy().ends_with(".pcap.zst")).collect();
     samples.sort();
     assert_eq!(samples.len(), 8, "captures in samples/");
     samples
@@ -121,48 +121,72 @@ pub(crate) fn link_type(file: &[u8]) -> u16 {
     u16::from_le_bytes([file[20], file[21]])
 }
 
-/// A block of a little-endian pcapng file.
-pub(crate) fn block(block_type: u32, body: &[u8]) -> Vec<u8> {
-    let padded = body.len().next_multiple_of(4);
-    let total = (12 + padded as u32).to_le_bytes();
-    let mut block = [&block_type.to_le_bytes(), &total, body].concat();
-    block.resize(8 + padded, 0);
-    block.extend(total);
-    block
+/// Writes the blocks of a pcapng file in one byte order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocks {
+    pub(crate) big_endian: bool,
 }
 
-/// Section header of a little-endian pcapng file.
-pub(crate) fn section_header() -> Vec<u8> {
-    let mut body = vec![0x4D, 0x3C, 0x2B, 0x1A, 1, 0, 0, 0];
-    body.extend([0xFF; 8]);
-    block(0x0A0D_0D0A, &body)
-}
-
-/// Interface description with `if_tsresol` and, where it is not 0, `if_tsoffset`.
-pub(crate) fn interface(link_type: u16, tsresol: u8, offset_s: i64) -> Vec<u8> {
-    let mut body = [&link_type.to_le_bytes()[..], &[0; 6]].concat();
-    body.extend([9, 0, 1, 0, tsresol, 0, 0, 0]);
-    if offset_s != 0 {
-        body.extend([14, 0, 8, 0]);
-        body.extend(offset_s.to_le_bytes());
+impl Blocks {
+    fn u16(self, value: u16) -> [u8; 2] {
+        if self.big_endian { value.to_be_bytes() } else { value.to_le_bytes() }
     }
-    body.extend([0; 4]);
-    block(1, &body)
-}
 
-/// Enhanced packet.
-pub(crate) fn packet(interface: u32, ticks: u64, data: &[u8], original_bytes: u32) -> Vec<u8> {
-    let words = [interface, (ticks >> 32) as u32, ticks as u32, data.len() as u32, original_bytes];
-    let mut body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    body.extend(data);
-    block(6, &body)
+    fn u32(self, value: u32) -> [u8; 4] {
+        if self.big_endian { value.to_be_bytes() } else { value.to_le_bytes() }
+    }
+
+    fn words(self, words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|&word| self.u32(word)).collect()
+    }
+
+    /// Any block.
+    pub(crate) fn block(self, block_type: u32, body: &[u8]) -> Vec<u8> {
+        let padded = body.len().next_multiple_of(4);
+        let total = self.u32(12 + padded as u32);
+        let mut block = [&self.u32(block_type), &total, body].concat();
+        block.resize(8 + padded, 0);
+        block.extend(total);
+        block
+    }
+
+    /// Section header, version 1.0, of unknown length.
+    pub(crate) fn section(self) -> Vec<u8> {
+        let version = [self.u16(1), self.u16(0)].concat();
+        self.block(0x0A0D_0D0A, &[&self.u32(0x1A2B_3C4D)[..], &version, &[0xFF; 8]].concat())
+    }
+
+    /// Interface description with these options.
+    pub(crate) fn interface(self, link_type: u16, snaplen: u32, options: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut body = [self.u16(link_type), self.u16(0)].concat();
+        body.extend(self.u32(snaplen));
+        for (code, value) in options {
+            body.extend([self.u16(*code), self.u16(value.len() as u16)].concat());
+            body.extend(*value);
+            body.resize(body.len().next_multiple_of(4), 0);
+        }
+        body.extend([0; 4]);
+        self.block(1, &body)
+    }
+
+    /// Enhanced packet.
+    pub(crate) fn packet(self, interface: u32, ticks: u64, data: &[u8], original_bytes: u32) -> Vec<u8> {
+        let head = [interface, (ticks >> 32) as u32, ticks as u32, data.len() as u32, original_bytes];
+        self.block(6, &[&self.words(&head), data].concat())
+    }
+
+    /// Simple packet.
+    pub(crate) fn simple_packet(self, data: &[u8], original_bytes: u32) -> Vec<u8> {
+        self.block(3, &[&self.words(&[original_bytes]), data].concat())
+    }
 }
 
 /// A classic file re-written as pcapng in nanoseconds.
 pub(crate) fn as_pcapng(file: &[u8]) -> Vec<u8> {
-    let mut pcapng = [section_header(), interface(link_type(file), 9, 0)].concat();
+    let blocks = Blocks { big_endian: false };
+    let mut pcapng = [blocks.section(), blocks.interface(link_type(file), 0, &[(9, &[9])])].concat();
     for record in walk(file) {
-        pcapng.extend(packet(0, record.time_ns.cast_unsigned(), record.data(file), record.original_bytes));
+        pcapng.extend(blocks.packet(0, record.time_ns.cast_unsigned(), record.data(file), record.original_bytes));
     }
     pcapng
 }
@@ -178,4 +202,22 @@ pub(crate) fn random(seed: u64) -> impl FnMut(usize) -> usize {
         value = (value ^ value >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         ((value ^ value >> 31) % below as u64) as usize
     }
+}
+
+/// Does the work for each item, on all cores. Not rayon: an analysis waits inside for a pool of its own, and a worker of
+/// rayon that waits begins another item on the same stack.
+pub(crate) fn in_parallel<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let index = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(item) = items.get(index)
+                {
+                    work(index, item);
+                }
+            });
+        }
+    });
 }

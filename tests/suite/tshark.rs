@@ -132,7 +132,7 @@ fn compare(path: &Path) -> u64 {
         cut += u64::from(is_cut);
     }
     assert_eq!(expected.next(), None, "{place}: inspect misses a packet");
-    assert!(ours.lines().count() > 500, "{place} holds packets");
+    assert!(ours.lines().count() > 100, "{place} holds packets");
     cut
 }
 
@@ -188,7 +188,17 @@ fn number(text: &str) -> u64 {
 fn tshark(path: &Path) -> String {
     let mut command = Command::new("tshark");
     // The payload is not to be dissected further: heuristics take MPI messages for other protocols.
-    command.args(["-n", "-o", "infiniband.try_heuristic_first:FALSE", "--disable-protocol", "rpcordma", "-Y", "infiniband.bth", "-T", "fields"]);
+    command.args([
+        "-n",
+        "-o",
+        "infiniband.try_heuristic_first:FALSE",
+        "--disable-protocol",
+        "rpcordma",
+        "-Y",
+        "infiniband.bth",
+        "-T",
+        "fields",
+    ]);
     command.args(["-E", "occurrence=f", "-r"]).arg(path).args(FIELDS.iter().flat_map(|field| ["-e", field]));
     let output = command.output().unwrap_or_else(|error| {
         panic!("tshark cannot be started ({error}); `make test` installs it, or: apt-get install tshark")

@@ -1,6 +1,6 @@
 //! The matrix as a heat map: row = sender, column = receiver.
 
-use super::canvas::{Anchor, Area, Canvas, Figure, LINE, TEXT, TICK, TITLE, WIDTH, cut, widest, width};
+use super::canvas::{Anchor, Area, Canvas, Figure, LINE, TEXT, TICK, TITLE, WIDTH, cut, pixels, widest, width};
 use super::scale::{ColorScale, NONE, human, is_light, steps, viridis};
 use crate::report::ReportError;
 use crate::report::matrix::{By, Matrix, Selection, Unit};
@@ -17,7 +17,7 @@ const MARGIN: i32 = 24;
 const TICK_LENGTH: i32 = 14;
 const BAR: i32 = 60;
 /// Colours of the bar, and those that cells can have.
-const COLORS: u32 = 256;
+const COLORS: u32 = 128;
 const SMALLEST_NUMBER: i32 = 26;
 
 /// A matrix with everything laid out.
@@ -68,18 +68,15 @@ impl HeatMap {
             titles.push(format!("each cell adds up {block} × {block} {what}"));
         }
         let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + 8;
-        let right = WIDTH - (2 * MARGIN + BAR + TICK_LENGTH + 8 + bar_width + TEXT + MARGIN);
-        let top = MARGIN + titles.len() as i32 * (TITLE + 16) + MARGIN / 2;
+        let right = WIDTH - (2 * MARGIN + BAR + TICK_LENGTH + 8 + bar_width + MARGIN / 2 + TEXT + MARGIN);
+        let top = MARGIN + pixels(titles.len()) * (TITLE + 16) + MARGIN / 2;
         // A whole number of pixels per cell where cells are large enough for that.
-        let side = if count * 4 < (right - left) as usize {
-            (right - left) / count as i32 * count as i32
-        } else {
-            right - left
-        };
+        let per_cell = (right - left) / pixels(count);
+        let side = if per_cell >= 4 { per_cell * pixels(count) } else { right - left };
         let plot = Area { left, top, right: left + side, bottom: top + side };
 
         let per_label = f64::from(side) / labels as f64;
-        let upwards = steps().find(|&step| step as f64 * per_label >= f64::from(TICK)).unwrap_or(labels);
+        let upwards = steps().find(|&step| step as f64 * per_label >= 1.3 * f64::from(TICK)).unwrap_or(labels);
         let widths = names.iter().map(|name| width(name, TICK)).collect::<Result<Vec<_>, _>>()?;
         let across = steps().find(|&step| fits(&widths, step, per_label)).unwrap_or(labels);
         // Numbers stay level even if fewer of them fit; names matter more than the way they run.
@@ -98,7 +95,7 @@ impl HeatMap {
     /// Where the first of these labels begins, from the edge of the plot.
     fn offset(&self, label: usize) -> i32 {
         let labels = self.names.len();
-        (i64::from(self.side()) * label.min(labels) as i64 / labels as i64) as i32
+        (f64::from(self.side()) * label.min(labels) as f64 / labels as f64).round() as i32
     }
 
     /// The cells from one column to another in a row.
@@ -146,7 +143,7 @@ impl HeatMap {
     /// The values as texts, in one size for all cells: on one line, or with the unit below the number.
     fn draw_numbers<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
         let texts: Vec<String> = self.values.iter().map(|&value| human(value, self.is_bytes)).collect();
-        let room = self.side() / self.count as i32 - 3 * LINE as i32;
+        let room = self.side() / pixels(self.count) * 17 / 20;
         let size_for = |texts: &mut dyn Iterator<Item = &str>| -> Result<i32, ReportError> {
             let at_tick = widest(texts, TICK)?.max(1);
             Ok((TICK * room / at_tick).min(TICK))
@@ -181,11 +178,11 @@ impl HeatMap {
         let middle = |label: usize| i32::midpoint(self.offset(label), self.offset(label + 1));
         for (label, name) in self.names.iter().enumerate() {
             let at = middle(label);
-            if label % self.every.0 == 0 {
+            if label.is_multiple_of(self.every.0) {
                 canvas.line(&[(left - TICK_LENGTH, top + at), (left, top + at)], BLACK, LINE)?;
                 canvas.text(name, (left - TICK_LENGTH - 8, top + at), Anchor::Right, TICK, BLACK)?;
             }
-            if label % self.every.1 == 0 {
+            if label.is_multiple_of(self.every.1) {
                 canvas.line(&[(left + at, bottom), (left + at, bottom + TICK_LENGTH)], BLACK, LINE)?;
                 let y = bottom + TICK_LENGTH + 8;
                 if self.upright {
@@ -201,7 +198,7 @@ impl HeatMap {
         for (index, title) in self.titles.iter().enumerate() {
             let size = if index == 0 { TITLE } else { TEXT };
             let size = (size * (WIDTH - 2 * MARGIN) / width(title, size)?.max(1)).min(size);
-            let y = MARGIN + TITLE / 2 + index as i32 * (TITLE + 16);
+            let y = MARGIN + TITLE / 2 + pixels(index) * (TITLE + 16);
             // Over the plot, unless it is wider than that.
             let half = width(title, size)? / 2;
             let x = i32::midpoint(left, right).clamp(MARGIN + half, (WIDTH - MARGIN - half).max(MARGIN + half));
@@ -215,12 +212,10 @@ impl HeatMap {
         let bar = Area { left, right: left + BAR, top: self.plot.top, bottom: self.plot.bottom - 2 * TICK };
         let length = bar.bottom - bar.top;
         let y = |share: f64| bar.bottom - (share * f64::from(length)).round() as i32;
-        for index in 0..COLORS {
-            let (low, high) = (f64::from(index) / f64::from(COLORS), f64::from(index + 1) / f64::from(COLORS));
-            canvas.fill(
-                Area { top: y(high), bottom: y(low), ..bar },
-                viridis(f64::from(index) / f64::from(COLORS - 1)),
-            )?;
+        // From the top, each down to the end: no seams between them.
+        for index in (0..COLORS).rev() {
+            let top = y(f64::from(index + 1) / f64::from(COLORS));
+            canvas.fill(Area { top, ..bar }, viridis(f64::from(index) / f64::from(COLORS - 1)))?;
         }
         canvas.frame(bar)?;
         for tick in self.scale.ticks(self.is_bytes) {
@@ -257,14 +252,14 @@ impl Figure for HeatMap {
 fn title(matrix: &Matrix, unit: Unit) -> String {
     let by = if matrix.by == By::Rank { "by rank" } else { "by endpoint" };
     let selection = match matrix.selection {
-        Selection::P2p => "point-to-point",
-        Selection::Collective => "collective",
-        Selection::All => "all",
+        Selection::P2p => ", point-to-point,",
+        Selection::Collective => ", collective,",
+        Selection::All => "",
     };
     match unit {
         Unit::Messages if (matrix.by, matrix.selection) == (By::Endpoint, Selection::All) => format!("Messages {by}"),
-        Unit::Messages => format!("MPI messages, {selection}, {by}"),
-        Unit::MpiBytes => format!("MPI bytes, {selection}, {by}"),
+        Unit::Messages => format!("MPI messages{selection} {by}"),
+        Unit::MpiBytes => format!("MPI bytes{selection} {by}"),
         Unit::PayloadBytes => format!("Payload bytes {by}"),
         Unit::WireBytes => format!("Wire bytes {by}"),
         Unit::Packets => format!("Packets {by}"),

@@ -7,6 +7,8 @@ mod canvas;
 mod matrix;
 mod scale;
 mod series;
+#[cfg(test)]
+mod tests;
 mod timeline;
 
 use super::ReportError;

@@ -65,7 +65,8 @@ impl ColorScale {
                 (0..=self.max / step).map(|n| n * step).collect()
             }
             (false, false) => {
-                let step = (step(self.max as f64, 6) as u64).max(1);
+                let step =
+                    steps().map(|step| step as u64).find(|step| step.saturating_mul(6) >= self.max).unwrap_or(self.max);
                 (0..=self.max / step).map(|n| n * step).collect()
             }
         }
@@ -78,8 +79,8 @@ fn powers(base: u64, min: u64, max: u64) -> Vec<u64> {
         .map_while(|exponent| Some((exponent, base.checked_pow(exponent)?)))
         .filter(|&(_, value)| (min..=max).contains(&value))
         .collect();
-    let step = [1, 2, 5, 10, 20].into_iter().find(|step| all.len() <= step * 6).unwrap_or(20);
-    all.into_iter().filter(|&(exponent, _)| exponent as usize % step == 0).map(|(_, value)| value).collect()
+    let step = [1, 2, 5, 10].into_iter().find(|&step| all.len() <= step as usize * 7).unwrap_or(10);
+    all.into_iter().filter(|&(exponent, _)| exponent.is_multiple_of(step)).map(|(_, value)| value).collect()
 }
 
 /// The smallest step of the form 1, 2 or 5 times a power of ten that cuts `span` into at most `most` pieces.
@@ -103,16 +104,21 @@ pub(super) fn steps() -> impl Iterator<Item = usize> {
 /// Viridis at 0 to 1.
 pub(super) fn viridis(share: f64) -> RGBColor {
     let position = share.clamp(0.0, 1.0) * (VIRIDIS.len() - 1) as f64;
-    let below = (position as usize).min(VIRIDIS.len() - 2);
+    let below = usize::try_from(position as i64).unwrap_or_default().min(VIRIDIS.len() - 2);
     let ((r0, g0, b0), (r1, g1, b1)) = (VIRIDIS[below], VIRIDIS[below + 1]);
     let part = position - below as f64;
-    let mix = |low: u8, high: u8| (f64::from(low) + part * (f64::from(high) - f64::from(low))).round() as u8;
+    let mix = |low: u8, high: u8| {
+        let mixed = f64::from(low) + part * (f64::from(high) - f64::from(low));
+        u8::try_from(mixed.round() as i32).unwrap_or(u8::MAX)
+    };
     RGBColor(mix(r0, r1), mix(g0, g1), mix(b0, b1))
 }
 
 /// True where black text is easier to read than white.
 pub(super) fn is_light(RGBColor(red, green, blue): RGBColor) -> bool {
-    299 * u32::from(red) + 587 * u32::from(green) + 114 * u32::from(blue) > 1000 * 140
+    let [red, green, blue] = [red, green, blue].map(|part| (f64::from(part) / 255.0).powf(2.2));
+    // The luminance at which WCAG's contrast ratio to black equals that to white: (l + 0.05)² = 1.05 × 0.05.
+    0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179
 }
 
 /// Three digits and a unit: bytes in powers of 1024, counts in powers of 1000 from 10 000.
@@ -149,16 +155,16 @@ fn three_digits(value: f64) -> String {
 }
 
 /// The prefix for values up to `max`, and what one of it is.
-pub(super) fn prefix(max: f64) -> (f64, &'static str) {
+pub(super) fn prefix_of(max: f64) -> (f64, &'static str) {
     [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")].into_iter().find(|&(one, _)| max >= one).unwrap_or((1.0, ""))
 }
 
 /// Numbers from 0 to `max` in steps that are round, with their texts.
 pub(super) fn axis(max: f64, most: u32) -> Vec<(f64, String)> {
     let step = step(max, most);
-    let decimals = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
-    let count = (max / step * (1.0 + 1e-9)).floor() as u32;
-    (0..=count).map(|n| f64::from(n) * step).map(|value| (value, format!("{value:.decimals$}"))).collect()
+    let decimals = usize::try_from(-step.log10().floor() as i32).unwrap_or_default();
+    let values = (0..=most).map(|n| f64::from(n) * step).filter(|&value| value <= max * (1.0 + 1e-9));
+    values.map(|value| (value, format!("{value:.decimals$}"))).collect()
 }
 
 #[cfg(test)]
@@ -204,7 +210,9 @@ mod tests {
         assert_eq!(linear.ticks(true), (0..=6).map(|n| n << 19).collect::<Vec<_>>());
         assert_eq!(ColorScale { min: 1, max: 90, log: false }.ticks(false), [0, 20, 40, 60, 80]);
         assert_eq!(ColorScale { min: 5, max: 20_000, log: true }.ticks(false), [10, 100, 1000, 10_000]);
-        assert_eq!(ColorScale { min: 1, max: 1 << 30, log: true }.ticks(true), [1, 1 << 10, 1 << 20, 1 << 30]);
+        // 31 powers of 2: every fifth makes 7.
+        let wide = ColorScale { min: 1, max: 1 << 30, log: true };
+        assert_eq!(wide.ticks(true), (0..=6).map(|n| 1 << (5 * n)).collect::<Vec<u64>>());
         assert_eq!(ColorScale { min: 1, max: 1, log: false }.ticks(false), [0, 1]);
         assert_eq!(
             axis(1.0, 5).iter().map(|(_, text)| &text[..]).collect::<Vec<_>>(),

@@ -5,8 +5,8 @@ use crate::report::timeline::Timeline;
 use crate::report::who::Label;
 use std::collections::BTreeMap;
 
-/// More bins than this are added up: a figure has no more pixels.
-const MOST_BINS: i128 = 2000;
+/// More bins than this are added up: narrower ones than two pixels would flicker.
+const MOST_BINS: i128 = 750;
 /// Senders with a colour of their own.
 const MOST_SENDERS: usize = 7;
 
@@ -18,10 +18,8 @@ pub(super) struct Series {
     /// From the start of the first to the end of the last bin, in seconds. Where bins are added up, the last of the
     /// sums may be narrower than the others.
     pub(super) span_s: f64,
-    /// Bytes on the wire per second, by sender, the busiest first.
+    /// Bytes on the wire per second, by sender, the busiest first, the sum of the less busy ones last.
     pub(super) wire: Vec<(String, Vec<f64>)>,
-    /// How many senders the last of these is, where it is the sum of the less busy ones.
-    pub(super) others: Option<usize>,
     /// Messages per second of all senders.
     pub(super) messages: Vec<f64>,
 }
@@ -33,7 +31,7 @@ impl Series {
         let span_ns = i128::from(end) - start;
         // Both are positive, as are the other terms here.
         let width_ns = bin_ns * ((span_ns / bin_ns + MOST_BINS - 1) / MOST_BINS).max(1);
-        let bins = ((span_ns + width_ns - 1) / width_ns) as usize;
+        let bins = usize::try_from((span_ns + width_ns - 1) / width_ns).unwrap_or_default();
 
         let mut sums: BTreeMap<&Label, u64> = BTreeMap::new();
         for bin in &timeline.bins {
@@ -45,8 +43,8 @@ impl Series {
             senders.iter().enumerate().map(|(place, &(label, _))| (label, place.min(MOST_SENDERS))).collect();
         let mut wire: Vec<(String, Vec<f64>)> =
             senders.iter().take(MOST_SENDERS).map(|(label, _)| (label.name(), vec![0.0; bins])).collect();
-        let others = senders.len().checked_sub(MOST_SENDERS).filter(|&others| others > 0);
-        if let Some(others) = others {
+        let others = senders.len().saturating_sub(MOST_SENDERS);
+        if others > 0 {
             wire.push((format!("{others} others"), vec![0.0; bins]));
         }
 
@@ -55,7 +53,7 @@ impl Series {
             let index = (i128::from(bin.time_ns) - start) / width_ns;
             let begin_ns = index * width_ns;
             let seconds = width_ns.min(span_ns - begin_ns) as f64 / 1e9;
-            let index = index as usize;
+            let index = usize::try_from(index).unwrap_or_default();
             if let Some(rate) = messages.get_mut(index) {
                 *rate += bin.cell.messages as f64 / seconds;
             }
@@ -64,7 +62,7 @@ impl Series {
                 *rate += bin.cell.wire_bytes as f64 / seconds;
             }
         }
-        Ok(Self { bin_s: width_ns as f64 / 1e9, span_s: span_ns as f64 / 1e9, wire, others, messages })
+        Ok(Self { bin_s: width_ns as f64 / 1e9, span_s: span_ns as f64 / 1e9, wire, messages })
     }
 
     /// The rates of the first senders added up: one more sender in each, the last is the sum of all.

@@ -1,7 +1,7 @@
 //! The timeline as two panels over one axis of time: bytes on the wire by sender, and messages.
 
 use super::canvas::{Anchor, Area, Canvas, Figure, LINE, TEXT, TICK, TITLE, WIDTH, cut, widest, width};
-use super::scale::{OKABE_ITO, axis, prefix};
+use super::scale::{OKABE_ITO, axis, prefix_of};
 use super::series::Series;
 use crate::report::ReportError;
 use crate::report::matrix::{By, Selection};
@@ -59,9 +59,10 @@ impl Panels {
         if wire_max <= 0.0 {
             return Err(ReportError::Empty);
         }
-        let wire = Axis::new(wire_max, |prefix| format!("{prefix}B/s"), 5);
-        let messages =
-            Axis::new(messages_max, |prefix| if prefix.is_empty() { "1/s".into() } else { format!("{prefix}/s") }, 3);
+        let (one, prefix) = prefix_of(wire_max);
+        let wire = Axis::new(wire_max, one, "", format!("wire rate, {prefix}B/s"), 5);
+        let (one, suffix) = prefix_of(messages_max);
+        let messages = Axis::new(messages_max, one, suffix, "messages/s".into(), 3);
         let what = if timeline.by == By::Rank { "rank" } else { "endpoint" };
         let selection = match (timeline.by, timeline.selection) {
             (By::Endpoint, Selection::All) => "messages",
@@ -177,11 +178,14 @@ impl Figure for Panels {
 }
 
 impl Axis {
-    fn new(max: f64, title: impl Fn(&str) -> String, most: u32) -> Self {
-        // An axis without anything on it still needs a length.
-        let max = if max > 0.0 { max } else { 1.0 };
-        let (one, prefix) = prefix(max);
-        Self { one, max: max * 1.04, title: title(prefix), ticks: axis(max * 1.04 / one, most) }
+    fn new(max: f64, one: f64, suffix: &str, title: String, most: u32) -> Self {
+        // A little room above; and an axis with nothing on it still needs a length.
+        let max = if max > 0.0 { max * 1.04 } else { 1.0 };
+        let mut ticks = axis(max / one, most);
+        for (_, text) in ticks.iter_mut().filter(|(value, _)| *value > 0.0) {
+            text.push_str(suffix);
+        }
+        Self { one, max, title, ticks }
     }
 }
 

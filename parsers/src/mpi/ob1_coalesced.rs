@@ -1,0 +1,208 @@
+//! Several `ob1` messages in one SEND: control type 2 of the `openib` BTL (`btl_openib_frag.h`, `btl_openib_endpoint.h`).
+//!
+//! ```text
+//! P+0 0x20  P+4 2 | P+5 tag u8, 3 unused  P+9 size u32  P+13 allocated u32 | P+17 PML header and data: `size` bytes
+//!                   the next such header at P+17 + allocated, and so on to the end of the SEND
+//! ```
+//! Nothing is aligned. The tag repeats the type of the PML header, and the size includes that header.
+
+use super::{Identity, bytes};
+
+const CONTROL: u8 = 0x20;
+const COALESCED: u8 = 2;
+/// First header of the list: BTL header and the type of the control message.
+const FIRST: usize = 5;
+const HEADER_BYTES: usize = 12;
+/// The packed match header of a PML header: all that is needed for sender and tag.
+const MATCH_BYTES: u32 = 14;
+const MATCH: u8 = 0x41;
+const RNDV: u8 = 0x42;
+const RGET: u8 = 0x43;
+const PML_LAST: u8 = 0x49;
+/// Bytes of a RNDV or RGET header up to and with the length of the message.
+const LENGTH_AT: usize = 16;
+
+/// One message of a coalesced SEND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where its PML header starts in the payload, in bytes.
+    pub offset: usize,
+    /// BTL tag = type of the PML header, 0x41 to 0x49.
+    pub tag: u8,
+    /// Bytes of PML header and data.
+    pub size_bytes: u32,
+    /// Sender and tag; `None` for PML headers that have none (acknowledgement, fragment ...).
+    pub identity: Option<Identity>,
+    /// Length of the MPI message in bytes, where `identity` is there.
+    pub data_bytes: u64,
+}
+
+/// The messages of a coalesced SEND, in their order.
+#[derive(Clone, Debug)]
+pub struct Parts<'a> {
+    payload: &'a [u8],
+    next: usize,
+    end: usize,
+}
+
+/// The messages inside a SEND that is a coalesced one, whose payload is `message_bytes` long on the wire.
+///
+/// The iterator ends at the first header that is implausible, was not captured, or would reach beyond the message.
+/// `None` where the SEND is no coalesced one or its first message is already implausible.
+#[must_use]
+pub fn parts(payload: &[u8], message_bytes: u32) -> Option<Parts<'_>> {
+    let [tag, _, _, _, kind] = bytes(payload, 0)?;
+    if tag != CONTROL || kind != COALESCED {
+        return None;
+    }
+    let parts = Parts { payload, next: FIRST, end: message_bytes as usize };
+    parts.clone().next().is_some().then_some(parts)
+}
+
+impl Iterator for Parts<'_> {
+    type Item = Part;
+
+    fn next(&mut self) -> Option<Part> {
+        let part = self.part();
+        if part.is_none() {
+            // What follows an implausible header is not looked at again.
+            self.next = self.end;
+        }
+        part
+    }
+}
+
+impl core::iter::FusedIterator for Parts<'_> {}
+
+impl Parts<'_> {
+    fn part(&mut self) -> Option<Part> {
+        if self.next >= self.end {
+            return None;
+        }
+        let [tag] = bytes(self.payload, self.next)?;
+        let size_bytes = u32::from_le_bytes(bytes(self.payload, self.next.checked_add(4)?)?);
+        let allocated = u32::from_le_bytes(bytes(self.payload, self.next.checked_add(8)?)?);
+        let offset = self.next.checked_add(HEADER_BYTES)?;
+        let end = offset.checked_add(size_bytes as usize)?;
+        if !(MATCH..=PML_LAST).contains(&tag) || size_bytes < MATCH_BYTES || allocated < size_bytes || end > self.end {
+            return None;
+        }
+        let [kind, flags] = bytes(self.payload, offset)?;
+        let known_flags = if kind == MATCH { 0 } else { 0x3D };
+        if kind != tag || flags & !known_flags != 0 {
+            return None;
+        }
+        let (identity, data_bytes) = match kind {
+            MATCH => (Some(self.identity(offset)?), u64::from(size_bytes - MATCH_BYTES)),
+            RNDV | RGET => {
+                let stated = u64::from_le_bytes(bytes(self.payload, offset.checked_add(LENGTH_AT)?)?);
+                (Some(self.identity(offset)?), stated)
+            }
+            _ => (None, 0),
+        };
+        if data_bytes >= 1 << 48 {
+            return None;
+        }
+        self.next = offset.checked_add(allocated as usize)?;
+        Some(Part { offset, tag, size_bytes, identity, data_bytes })
+    }
+
+    fn identity(&self, offset: usize) -> Option<Identity> {
+        let header: [u8; 12] = bytes(self.payload, offset)?;
+        let [_, _, c0, c1, r0, r1, r2, r3, t0, t1, t2, t3] = header;
+        let context = u32::from(u16::from_le_bytes([c0, c1]));
+        let rank = u32::from_le_bytes([r0, r1, r2, r3]);
+        let tag = i32::from_le_bytes([t0, t1, t2, t3]);
+        let plausible = context < 0x1000 && rank < 1 << 20;
+        plausible.then_some(Identity { rank, context, tag, world: context == 0, collective: tag < 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mpi::noise::Noise;
+    use alloc::vec::Vec;
+
+    fn match_header(rank: u32, tag: i32) -> Vec<u8> {
+        let mut pml = Vec::from([MATCH, 0, 0, 0]);
+        pml.extend(rank.to_le_bytes());
+        pml.extend(tag.to_le_bytes());
+        pml.extend([1, 0]);
+        pml
+    }
+
+    /// Constructed from the layout: each PML header and data, and how much more than its size was allocated.
+    fn coalesced(parts: &[(&[u8], usize)]) -> Vec<u8> {
+        let mut payload = Vec::from([CONTROL, 0, 0, 0, COALESCED]);
+        for &(pml, slack) in parts {
+            payload.extend([pml[0], 0, 0, 0]);
+            payload.extend((pml.len() as u32).to_le_bytes());
+            payload.extend(((pml.len() + slack) as u32).to_le_bytes());
+            payload.extend(pml);
+            payload.extend(core::iter::repeat_n(0xEE, slack));
+        }
+        payload
+    }
+
+    fn sample() -> Vec<u8> {
+        let mut first = match_header(3, 8);
+        first.extend([0; 10]);
+        let mut ack = [0; 40];
+        ack[0] = 0x44;
+        let mut third = match_header(3, -12);
+        third[0] = RNDV;
+        third.extend([0; 2]);
+        third.extend(70_000u64.to_le_bytes());
+        third.extend([0; 8]);
+        coalesced(&[(&first, 2), (&ack, 0), (&third, 0)])
+    }
+
+    #[test]
+    fn parts_of_a_constructed_send() {
+        let payload = sample();
+        let parts: Vec<Part> = parts(&payload, payload.len() as u32).unwrap().collect();
+        assert_eq!(parts.len(), 3);
+        assert_eq!((parts[0].offset, parts[0].tag, parts[0].size_bytes, parts[0].data_bytes), (17, MATCH, 24, 10));
+        let identity = Identity { rank: 3, context: 0, tag: 8, world: true, collective: false };
+        assert_eq!(parts[0].identity, Some(identity));
+        assert_eq!((parts[1].offset, parts[1].identity), (17 + 26 + 12, None));
+        assert_eq!((parts[2].tag, parts[2].data_bytes), (RNDV, 70_000));
+        assert!(parts[2].identity.unwrap().collective);
+    }
+
+    #[test]
+    fn cuts_only_shorten_the_list() {
+        let payload = sample();
+        let whole: Vec<Part> = parts(&payload, payload.len() as u32).unwrap().collect();
+        for cut in 0..payload.len() {
+            let seen: Vec<Part> = parts(&payload[..cut], payload.len() as u32).into_iter().flatten().collect();
+            assert_eq!(seen, whole[..seen.len()], "{cut}");
+            let fits: Vec<Part> = parts(&payload, cut as u32).into_iter().flatten().collect();
+            assert!(fits.iter().all(|part| part.offset + part.size_bytes as usize <= cut), "{cut}");
+        }
+    }
+
+    #[test]
+    fn sizes_cannot_lead_outside_or_round_in_circles() {
+        for (at, value) in [(9, 0u32), (9, u32::MAX), (13, 0), (13, 23)] {
+            let mut payload = sample();
+            payload[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            assert!(parts(&payload, payload.len() as u32).is_none(), "{at} {value}");
+        }
+        let mut payload = sample();
+        payload[13..17].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(parts(&payload, payload.len() as u32).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn noise_ends_the_list() {
+        let mut noise = Noise::new(1);
+        let taken = (0..200_000).filter(|_| {
+            let mut payload = noise.payload(96);
+            payload[..5].copy_from_slice(&[CONTROL, 0, 0, 0, COALESCED]);
+            parts(&payload, 96).is_some()
+        });
+        assert_eq!(taken.count(), 0);
+    }
+}

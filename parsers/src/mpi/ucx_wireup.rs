@@ -1,0 +1,176 @@
+//! UCX's connection messages: which host and process a UD queue pair belongs to, and which endpoints belong together.
+//!
+//! Control datagrams of UD (`ud_def.h`, `ud_ep.c`), after the 8-byte header of UCX's UD transport:
+//!
+//! ```text
+//! request (to endpoint 0xFFFFFF): P+8 type 1  P+12 queue pair (3)  P+15 endpoint (3)  P+18 connection u16
+//! reply:                          P+8 type 2  P+12 the replier's endpoint u32
+//! both:    P+28 host name [16]  P+44 process id i32  (P+24 and P+40 in older releases); request: P+48 address of the port
+//! ```
+//! Recorded with UCX 1.13.1 at P+28. Active message 1, "wire-up", on any transport (`wireup.h`), A = first byte after the
+//! transport's header: A+0 type u8, A+1 error mode u8, A+2 connection u16, A+4 the sender's endpoint u64, A+12 the receiver's
+//! endpoint u64, A+20 address of the sender's worker (byte, then its id u64; then devices, transports and queue pairs).
+//! No MPI rank stands in either.
+
+use super::bytes;
+use crate::Qpn;
+
+const NETH_IS_MESSAGE: u32 = 1 << 24;
+const NETH_CONTROL: u32 = 1 << 29;
+const NETH_BYTES: usize = 8;
+const REQUEST: u32 = 1;
+const REPLY: u32 = 2;
+/// Destination endpoint of requests: none yet.
+const NO_ENDPOINT: u32 = 0xFF_FFFF;
+const HOST_BYTES: usize = 16;
+/// Highest process id of Linux (`PID_MAX_LIMIT`).
+const PID_LIMIT: i32 = 1 << 22;
+/// `UCP_AM_ID_WIREUP`.
+const WIREUP: u8 = 1;
+/// Types of wire-up messages: request before connection, request, reply, acknowledgement, endpoint check, endpoint removed.
+const WIREUP_TYPE_LAST: u8 = 5;
+const WORKER_ADDRESS: usize = 20;
+
+/// A control datagram of UCX over UD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control<'a> {
+    /// Connection request or its reply.
+    pub kind: ControlKind,
+    /// Host name of the sender, up to 15 characters; `None` where it was cut off or is not there.
+    pub host: Option<&'a str>,
+    /// Process id of the sender.
+    pub process_id: Option<i32>,
+}
+
+/// What a control datagram says about endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlKind {
+    /// A request of a new connection.
+    Request {
+        /// The sender's queue pair: equals the source queue pair of the DETH.
+        qpn: Qpn,
+        /// The sender's endpoint: what datagrams to it name, 24 bits.
+        endpoint: u32,
+        /// Number of the connection between the two interfaces, from 0.
+        connection: u16,
+    },
+    /// The answer.
+    Reply {
+        /// The receiver's endpoint, which its request named.
+        to_endpoint: u32,
+        /// The sender's endpoint.
+        endpoint: u32,
+    },
+}
+
+/// A control datagram: `payload` of a UD packet with UCX's `Q_Key`.
+#[must_use]
+pub fn control(payload: &[u8]) -> Option<Control<'_>> {
+    let word = u32::from_le_bytes(bytes(payload, 0)?);
+    if word & NETH_IS_MESSAGE != 0 || word & NETH_CONTROL == 0 {
+        return None;
+    }
+    // One byte of type, three of padding that were recorded as 0.
+    let kind = u32::from_le_bytes(bytes(payload, NETH_BYTES)?) & 0xFF;
+    let to_endpoint = word & 0xFF_FFFF;
+    let kind = match kind {
+        REQUEST if to_endpoint == NO_ENDPOINT => {
+            let [q0, q1, q2, e0, e1, e2] = bytes(payload, 12)?;
+            ControlKind::Request {
+                qpn: Qpn::new(u32::from_le_bytes([q0, q1, q2, 0])),
+                endpoint: u32::from_le_bytes([e0, e1, e2, 0]),
+                connection: u16::from_le_bytes(bytes(payload, 18)?),
+            }
+        }
+        REPLY => ControlKind::Reply { to_endpoint, endpoint: u32::from_le_bytes(bytes(payload, 12)?) & 0xFF_FFFF },
+        _ => return None,
+    };
+    // The older place first: what stands there in newer releases is never a name with a process id behind it.
+    let peer = [24, 28].into_iter().find_map(|at| Some((host(payload, at)?, process_id(payload, at + HOST_BYTES)?)));
+    Some(Control { kind, host: peer.map(|(host, _)| host), process_id: peer.map(|(_, pid)| pid) })
+}
+
+/// A name that is printable, not empty, and filled up with zeros.
+fn host(payload: &[u8], at: usize) -> Option<&str> {
+    let field = payload.get(at..)?.get(..HOST_BYTES)?;
+    let length = field.iter().position(|&byte| byte == 0)?;
+    let (name, fill) = field.split_at_checked(length)?;
+    let plausible = !name.is_empty() && name.iter().all(u8::is_ascii_graphic) && fill.iter().all(|&byte| byte == 0);
+    if plausible { core::str::from_utf8(name).ok() } else { None }
+}
+
+fn process_id(payload: &[u8], at: usize) -> Option<i32> {
+    let pid = i32::from_le_bytes(bytes(payload, at)?);
+    (1..=PID_LIMIT).contains(&pid).then_some(pid)
+}
+
+/// A wire-up message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wireup<'a> {
+    /// Type: 0 request before connection, 1 request, 2 reply, 3 acknowledgement, 4 endpoint check, 5 endpoint removed.
+    pub kind: u8,
+    /// Number of the connection between the two workers.
+    pub connection: u16,
+    /// The sender's endpoint: a pointer or an id.
+    pub sender_endpoint: u64,
+    /// The receiver's endpoint; 0 in requests, whose sender does not know it.
+    pub receiver_endpoint: u64,
+    /// Id of the sender's worker, the same in all its messages.
+    pub worker: Option<u64>,
+    /// The sender's address as far as it was captured.
+    pub address: &'a [u8],
+}
+
+impl Wireup<'_> {
+    /// Where the address names the queue pair `qpn` (three bytes, little-endian), from the start of the address.
+    ///
+    /// The address has parts that vary with the release, so this is a search: numbers with two bytes of zero, as of fresh
+    /// adapters, may be found by chance, and only the absence of a number is certain.
+    #[must_use]
+    pub fn find_qpn(&self, qpn: Qpn) -> Option<usize> {
+        // Before the lists stand the byte of flags and the worker's id.
+        const LISTS: usize = 9;
+        let [low, middle, high, _] = qpn.value().to_le_bytes();
+        let found = self.address.get(LISTS..)?.windows(3).position(|window| window == [low, middle, high])?;
+        found.checked_add(LISTS)
+    }
+}
+
+/// A wire-up message; `id_at` is where the active message id stands in the payload: 0 with the verbs transports of RC and DC, 1 with
+/// the mlx5 ones. For UD see [`wireup_datagram`].
+#[must_use]
+pub fn wireup(payload: &[u8], id_at: usize) -> Option<Wireup<'_>> {
+    let [id] = bytes(payload, id_at)?;
+    // Grants of flow control have all upper bits set and no message behind them.
+    if id & 0x1F != WIREUP || id >> 5 == 7 {
+        return None;
+    }
+    message(payload.get(id_at.checked_add(1)?..)?)
+}
+
+/// A wire-up message in a UD packet with UCX's `Q_Key`.
+#[must_use]
+pub fn wireup_datagram(payload: &[u8]) -> Option<Wireup<'_>> {
+    let word = u32::from_le_bytes(bytes(payload, 0)?);
+    if word & NETH_IS_MESSAGE == 0 || (word >> 27) as u8 != WIREUP {
+        return None;
+    }
+    message(payload.get(NETH_BYTES..)?)
+}
+
+fn message(rest: &[u8]) -> Option<Wireup<'_>> {
+    let [kind, error_mode] = bytes(rest, 0)?;
+    let sender_endpoint = u64::from_le_bytes(bytes(rest, 4)?);
+    let receiver_endpoint = u64::from_le_bytes(bytes(rest, 12)?);
+    // Endpoints are user pointers or small numbers; error modes are 0 and 1.
+    let plausible = kind <= WIREUP_TYPE_LAST && error_mode <= 1 && (sender_endpoint | receiver_endpoint) < 1 << 48;
+    let address = rest.get(WORKER_ADDRESS..)?;
+    plausible.then_some(Wireup {
+        kind,
+        connection: u16::from_le_bytes(bytes(rest, 2)?),
+        sender_endpoint,
+        receiver_endpoint,
+        worker: bytes(address, 1).map(u64::from_le_bytes),
+        address,
+    })
+}
