@@ -4,7 +4,7 @@
 #   benches/whole-process.sh [SIZE]     SIZE of each capture: bytes, or with K, M or G (default 1G)
 #
 # Each capture is read once beforehand, so that it comes from the system's cache as far as memory allows. Tools take
-# turns, three rounds of them, and the fastest run of each counts.
+# turns, three rounds of them, and the fastest run of each counts. A round before them measures memory.
 
 set -euo pipefail
 export LC_ALL=C
@@ -41,12 +41,14 @@ with open(sys.argv[1], "w") as peak:
 sys.exit(code)
 PYTHON
 if [[ -x /usr/bin/time ]] && /usr/bin/time -f %M -o "$work/peak" true 2>/dev/null; then
-    wrapper=(/usr/bin/time -f %M -o "$work/peak")
+    peak_of=(/usr/bin/time -f %M -o "$work/peak")
 elif has python3 && python3 "$work/peak.py" "$work/peak" true 2>/dev/null; then
-    wrapper=(python3 "$work/peak.py" "$work/peak")
+    peak_of=(python3 "$work/peak.py" "$work/peak")
 else
-    wrapper=()
+    peak_of=()
 fi
+# In front of every run below: peak_of in the round for memory, nothing in those for time.
+wrapper=()
 
 # The tools by name. $1 is the capture.
 run_cat() { "${wrapper[@]}" cat "$1"; }
@@ -93,7 +95,9 @@ measure() { # KIND
     sync
     cat "$file" "$cut" >/dev/null
 
-    for ((round = 1; round <= rounds; round++)); do
+    for ((round = 0; round <= rounds; round++)); do
+        wrapper=()
+        if ((round == 0)); then wrapper=("${peak_of[@]}"); fi
         for tool in "${tools[@]}"; do
             local input=$file start end elapsed
             if [[ $tool == tshark ]]; then input=$cut; fi
@@ -105,11 +109,14 @@ measure() { # KIND
                 exit 1
             fi
             end=$EPOCHREALTIME
+            if ((round == 0)); then
+                peak[$tool]=$(<"$work/peak")
+                continue
+            fi
             elapsed=$(awk -v a="$start" -v b="$end" 'BEGIN { printf "%.6f", b - a }')
             if [[ -z ${seconds[$tool]:-} ]] || awk -v a="$elapsed" -v b="${seconds[$tool]}" 'BEGIN { exit !(a < b) }'; then
                 seconds[$tool]=$elapsed
             fi
-            peak[$tool]=$(sort -n <(echo "${peak[$tool]:-0}") "$work/peak" | tail -n 1)
         done
     done
 
@@ -150,6 +157,6 @@ for tool in capinfos tcpdump tshark; do
         echo "          $tool is not installed: left out"
     fi
 done
-echo "runs      minimum of $rounds, in turns; peak is the largest of them"
+echo "runs      minimum of $rounds, in turns; peak memory of a run before them"
 measure small
 measure big

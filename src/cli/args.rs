@@ -23,6 +23,8 @@ pub(super) enum Command {
     Matrix(Matrix),
     /// Show the traffic over time
     Timeline(Timeline),
+    /// Show which MPI rank runs where, and what says so; the csv can be given back with --rankmap
+    Ranks(Ranks),
 }
 
 /// Options of every command that reads.
@@ -49,6 +51,7 @@ pub(super) struct Reading {
 }
 
 /// Options of the commands that show a profile.
+/// What the commands that show a profile read.
 #[derive(Debug, Args)]
 pub(super) struct Source {
     /// One profile (NAME.ibp), or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
@@ -62,6 +65,11 @@ pub(super) struct Source {
     /// Form of the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
+}
+
+/// How the commands that draw show it.
+#[derive(Debug, Args)]
+pub(super) struct Drawing {
     /// When to colour tables
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(super) color: Color,
@@ -116,6 +124,8 @@ pub(super) struct Inspect {
 pub(super) struct Matrix {
     #[command(flatten)]
     pub(super) source: Source,
+    #[command(flatten)]
+    pub(super) drawing: Drawing,
     /// What rows and columns are
     #[arg(long, value_enum, default_value_t = ByArg::Endpoint)]
     pub(super) by: ByArg,
@@ -131,6 +141,8 @@ pub(super) struct Matrix {
 pub(super) struct Timeline {
     #[command(flatten)]
     pub(super) source: Source,
+    #[command(flatten)]
+    pub(super) drawing: Drawing,
     /// Width of the bins; of a profile, a multiple of its own [default: 10ms, or the profile's]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
@@ -140,6 +152,12 @@ pub(super) struct Timeline {
     /// Which MPI messages count [default: p2p by rank, all by endpoint]
     #[arg(long, value_enum)]
     pub(super) traffic: Option<TrafficArg>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Ranks {
+    #[command(flatten)]
+    pub(super) source: Source,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,11 +1,11 @@
 //! One function per command.
 
-use super::args::{Analyze, ByArg, Format, Inspect, Matrix, Timeline, TrafficArg};
+use super::args::{Analyze, ByArg, Format, Inspect, Matrix, Ranks, Timeline, TrafficArg};
 use super::files::Output;
 use super::{input, output};
 use crate::pipeline;
 use crate::report::matrix::{By, Selection, Unit};
-use crate::report::{csv, figure, json, matrix, packets, text, timeline};
+use crate::report::{csv, figure, json, matrix, packets, ranks, text, timeline};
 use std::process::ExitCode;
 
 /// `ibscope analyze`.
@@ -53,13 +53,15 @@ pub(super) fn inspect(args: &Inspect) -> anyhow::Result<ExitCode> {
 /// `ibscope matrix`.
 pub(super) fn matrix(args: &Matrix) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    let (svg, png) = (Output::open(source.svg.as_ref())?, Output::open(source.png.as_ref())?);
+    let (svg, png) = (Output::open(args.drawing.svg.as_ref())?, Output::open(args.drawing.png.as_ref())?);
     // A window over a profile is cut out of its timeline; captures are read for the window, so they need none.
     let profile = input::profile(source, None)?;
     let matrix = matrix::matrix(&profile, args.by.into(), selection(args.by, args.traffic));
     let unit = args.unit.map_or(default_unit(args.by), Unit::from);
     output::results(|out| match source.format {
-        Format::Table => out.write_all(text::matrix_table(&matrix, unit, &output::style(source.color)).as_bytes()),
+        Format::Table => {
+            out.write_all(text::matrix_table(&matrix, unit, &output::style(args.drawing.color)).as_bytes())
+        }
         Format::Csv => csv::matrix_csv(&matrix, out),
         Format::Json => json::matrix_json(&matrix, out),
     })?;
@@ -76,13 +78,13 @@ pub(super) fn matrix(args: &Matrix) -> anyhow::Result<ExitCode> {
 /// `ibscope timeline`.
 pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    let (svg, png) = (Output::open(source.svg.as_ref())?, Output::open(source.png.as_ref())?);
+    let (svg, png) = (Output::open(args.drawing.svg.as_ref())?, Output::open(args.drawing.png.as_ref())?);
     let profile = input::profile(source, Some(args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS)))?;
     // Captures were read with these bins, or with wider ones where there would have been too many.
     let bin_ns = args.bin.filter(|_| pipeline::is_profile(&source.inputs[0]));
     let timeline = timeline::timeline(&profile, args.by.into(), selection(args.by, args.traffic), bin_ns)?;
     output::results(|out| match source.format {
-        Format::Table => out.write_all(text::timeline_table(&timeline, &output::style(source.color)).as_bytes()),
+        Format::Table => out.write_all(text::timeline_table(&timeline, &output::style(args.drawing.color)).as_bytes()),
         Format::Csv => csv::timeline_csv(&timeline, out),
         Format::Json => json::timeline_json(&timeline, out),
     })?;
@@ -92,6 +94,19 @@ pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
     if let Some(png) = png {
         png.finish(&figure::timeline_png(&timeline)?)?;
     }
+    output::notes(&profile.notes);
+    Ok(input::exit_code(&source.reading, &profile))
+}
+
+/// `ibscope ranks`.
+pub(super) fn ranks(args: &Ranks) -> anyhow::Result<ExitCode> {
+    let source = &args.source;
+    let profile = input::profile(source, None)?;
+    output::results(|out| match source.format {
+        Format::Table => out.write_all(ranks::ranks_table(&profile).as_bytes()),
+        Format::Csv => ranks::ranks_csv(&profile, out),
+        Format::Json => ranks::ranks_json(&profile, out),
+    })?;
     output::notes(&profile.notes);
     Ok(input::exit_code(&source.reading, &profile))
 }

@@ -22,6 +22,7 @@ pub fn main() -> ExitCode {
         Command::Inspect(args) => commands::inspect(args),
         Command::Matrix(args) => commands::matrix(args),
         Command::Timeline(args) => commands::timeline(args),
+        Command::Ranks(args) => commands::ranks(args),
     };
     match result {
         Ok(code) => code,

@@ -3,6 +3,7 @@
 use crate::model::PacketRecord;
 use crate::model::profile::CmRow;
 use ibscope_parsers::ib::cm::CmMessage;
+use ibscope_parsers::mpi::rdmacm;
 
 /// Reads the message of a management packet, if it is one.
 #[must_use]
@@ -18,17 +19,20 @@ pub fn connection_management(packet: &PacketRecord, batch_bytes: &[u8]) -> Optio
         qpn: None,
         starting_psn: None,
         service_id: None,
+        world_rank: None,
     };
     let (local, remote) = match message {
         CmMessage::Req(req) => {
             row.qpn = Some(req.local_qpn);
             row.starting_psn = Some(req.starting_psn.value());
             row.service_id = Some(req.service_id);
+            row.world_rank = rdmacm::request(req.private_data).map(|peer| peer.world_rank);
             (req.local_comm_id, None)
         }
         CmMessage::Rep(rep) => {
             row.qpn = Some(rep.local_qpn);
             row.starting_psn = Some(rep.starting_psn.value());
+            row.world_rank = rdmacm::reply(rep.private_data).map(|peer| peer.world_rank);
             (rep.local_comm_id, Some(rep.remote_comm_id))
         }
         CmMessage::Dreq(dreq) => {

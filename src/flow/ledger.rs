@@ -13,9 +13,9 @@
 use ibscope_parsers::Psn;
 
 /// Most runs that are kept per ledger. A packet older than all of them counts as new.
-const MAX_RUNS: usize = 256;
+const MAX_RUNS: usize = 128;
 /// Runs that are forgotten at once, the oldest first, so that this is seldom.
-const FORGOTTEN_RUNS: usize = 64;
+const FORGOTTEN_RUNS: usize = 32;
 
 /// Counts per PSN, unwrapped from `BITS` bits to 64.
 #[derive(Clone, Debug, Default)]
@@ -77,11 +77,12 @@ impl Ledger {
             }
             Some(last) if last.end > start => {}
             _ => {
-                self.runs.push(Run { start, end, count: 1 });
                 self.bound();
+                self.runs.push(Run { start, end, count: 1 });
                 return 1;
             }
         }
+        self.bound();
         let from = self.runs.partition_point(|run| run.end <= start);
         let to = self.runs.partition_point(|run| run.start < end);
         // The next copy at a sink: the run that waits gives its first number to the run before it.
@@ -141,12 +142,12 @@ impl Ledger {
             occurrence.get_or_insert(1);
         }
         self.runs.splice(first..last, pieces);
-        self.bound();
         occurrence.unwrap_or(1)
     }
 
+    /// Makes room for the runs that one packet can add, so that the list never grows beyond its bound.
     fn bound(&mut self) {
-        if self.runs.len() > MAX_RUNS {
+        if self.runs.len() + 3 > MAX_RUNS {
             self.runs.drain(..FORGOTTEN_RUNS);
             self.overflowed = true;
         }
@@ -196,12 +197,17 @@ mod tests {
     #[test]
     fn old_runs_are_forgotten_and_said() {
         let mut ledger = Ledger::default();
-        for index in 0..=MAX_RUNS as u32 {
-            assert!(!ledger.overflowed());
-            ledger.note(Psn::new(index * 2), 1);
+        for index in 0..10 * MAX_RUNS as u32 {
+            assert_eq!(ledger.note(Psn::new(index * 2), 1).occurrence, 1);
+            // Copies of every packet but each fifth split and join runs.
+            let copies = if index % 5 == 0 { 1 } else { 2 };
+            assert!(copies == 1 || ledger.note(Psn::new(index * 2), 1).occurrence == 2);
+            assert!(ledger.runs.len() <= MAX_RUNS);
         }
         assert!(ledger.overflowed());
-        assert_eq!(ledger.note(Psn::new(MAX_RUNS as u32 * 2), 1).occurrence, 2);
+        assert!(ledger.runs.capacity() <= MAX_RUNS);
+        assert_eq!(ledger.note(Psn::new(20 * MAX_RUNS as u32 - 2), 1).occurrence, 3);
+        assert_eq!(ledger.note(Psn::new(0), 1).occurrence, 1);
     }
 
     proptest! {

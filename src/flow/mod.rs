@@ -8,21 +8,26 @@
 mod cm;
 mod heads;
 mod ledger;
+mod pairing;
+mod wireup;
 
 pub use cm::connection_management;
 
-use crate::model::{ConnectionKey, Kind, MpiMessage, PacketRecord, Seen, Start, Turn};
+use crate::model::{ConnectionKey, Kind, MpiMessage, PacketRecord, Seen, Start, Turn, Wireup};
 use foldhash::fast::FixedState;
 use heads::Heads;
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, Qpn};
 use ledger::Ledger;
+use pairing::Pairing;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// Path MTU that is assumed for the span of a READ request while none is known: the largest, so that a span is never
 /// longer than the truth.
 const LARGEST_MTU_BYTES: u32 = 4096;
+/// Wire-up messages that are kept per tracker; a connection needs a few.
+const MAX_WIREUPS: usize = 1 << 16;
 
 /// State of the connections between some pairs of endpoints, in one input.
 #[derive(Debug, Default)]
@@ -31,6 +36,21 @@ pub struct Tracker {
     connections: Vec<Connection>,
     /// Largest payload of a First or Middle packet between two endpoints (in order): the path MTU.
     mtu_bytes: HashMap<(Endpoint, Endpoint), u16, FixedState>,
+    pairing: Pairing,
+    wireups: Vec<Wireup>,
+}
+
+/// What is left to say of a connection when its input has ended.
+#[derive(Clone, Debug)]
+pub struct ConnectionEnd {
+    /// The connection.
+    pub key: ConnectionKey,
+    /// MPI messages that were begun and not ended.
+    pub mpi_incomplete: u64,
+    /// Its ledgers overflowed.
+    pub overflowed: bool,
+    /// Votes for the sender's queue pair.
+    pub partners: Vec<(Qpn, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +76,8 @@ impl Tracker {
     /// Takes the next packet. `batch_bytes` are those of its batch; `read_mpi` asks for envelopes.
     pub fn packet(&mut self, packet: &PacketRecord, batch_bytes: &[u8], read_mpi: bool) -> Outcome {
         let opcode = packet.opcode();
-        let id = self.connection(key(packet, opcode));
+        let key = key(packet, opcode);
+        let id = self.connection(key);
         let turn = turn(opcode);
         let span = self.span(packet, opcode);
         // `connection` has just given this number.
@@ -71,9 +92,25 @@ impl Tracker {
         let counts_message = opcode.is_request() && !(opcode.is_first() || opcode.is_middle());
         let mut outcome =
             Outcome { seen: Seen { connection: id, turn, occurrence, counts_message }, start: None, message: None };
-        if read_mpi && turn == Turn::Request && packet.kind() == Kind::Data {
+        if !read_mpi || packet.kind() != Kind::Data {
+            return outcome;
+        }
+        if occurrence == 1 && !key.is_datagram() {
+            // Every message is answered, or a later one that completes it; READ requests by data with their own PSN.
+            match turn {
+                Turn::Request if counts_message => self.pairing.request(&key, id, packet.psn().value()),
+                Turn::Response | Turn::Acknowledge => self.pairing.answer(&key, id, packet.psn().value()),
+                Turn::Request | Turn::Other => {}
+            }
+        }
+        if turn == Turn::Request {
             if occurrence == 1 {
                 (outcome.start, outcome.message) = connection.heads.request(packet, batch_bytes, number);
+                if let Some(Start::Recognised(form, None)) = outcome.start
+                    && self.wireups.len() < MAX_WIREUPS
+                {
+                    self.wireups.extend(wireup::read(form, packet, batch_bytes));
+                }
             }
             if opcode.is_last() && opcode.is_send() {
                 outcome.message = connection.heads.last(packet, number);
@@ -82,16 +119,30 @@ impl Tracker {
         outcome
     }
 
-    /// The connections in the order of their numbers, each with the messages that were begun and not ended, and whether
-    /// its ledgers overflowed.
-    pub fn finish(&self) -> impl Iterator<Item = (ConnectionKey, u64, bool)> {
+    /// The connections in the order of their numbers.
+    pub fn finish(&self) -> Vec<ConnectionEnd> {
         let mut keys: Vec<(u32, ConnectionKey)> = self.index.iter().map(|(key, id)| (*id, *key)).collect();
         keys.sort_unstable_by_key(|(id, _)| *id);
-        keys.into_iter().zip(&self.connections).map(|((_, key), connection)| {
-            let overflowed = connection.ledgers.iter().any(Ledger::overflowed);
-            // Datagrams leave holes by nature (one sequence for all destinations), so their ledgers always overflow.
-            (key, connection.heads.incomplete(), overflowed && !key.is_datagram())
-        })
+        let end = |(id, key): &(u32, ConnectionKey)| {
+            let connection = &self.connections[*id as usize];
+            // Coalesced ACKs leave holes by nature, and so do datagrams (one sequence for all destinations).
+            let [requests, responses, _] = &connection.ledgers;
+            let overflowed = requests.overflowed() || responses.overflowed();
+            let partner = |&(partner, votes): &(u32, u32)| (keys[partner as usize].1.dest_qp, u64::from(votes));
+            ConnectionEnd {
+                key: *key,
+                mpi_incomplete: connection.heads.incomplete(),
+                overflowed: overflowed && !key.is_datagram(),
+                partners: self.pairing.votes(*id).iter().map(partner).collect(),
+            }
+        };
+        keys.iter().map(end).collect()
+    }
+
+    /// UCX's wire-up messages, in the order seen.
+    #[must_use]
+    pub fn wireups(&self) -> &[Wireup] {
+        &self.wireups
     }
 
     fn connection(&mut self, key: ConnectionKey) -> u32 {

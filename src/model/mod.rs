@@ -10,4 +10,4 @@ pub use batch::Batch;
 pub use coverage::Coverage;
 pub use packet::{InspectedPacket, Kind, PacketRecord};
 pub use profile::Profile;
-pub use traffic::{ConnectionKey, MpiMessage, Seen, Start, Sums, Turn};
+pub use traffic::{ConnectionKey, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup};

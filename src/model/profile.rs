@@ -66,8 +66,10 @@ pub struct ConnectionRow {
     pub service: u8,
     /// The receiver's queue pair.
     pub dest_qp: Qpn,
-    /// The sender's queue pair, datagrams only.
+    /// The sender's queue pair, where it is known.
     pub src_qp: Option<Qpn>,
+    /// What told it: `deth` (datagrams name it), `cm`, `wireup` or `answers`.
+    pub src_qp_evidence: Option<String>,
     /// Time of the first packet in nanoseconds since the epoch.
     pub first_time_ns: i64,
     /// Time of the last packet in nanoseconds since the epoch.
@@ -160,11 +162,11 @@ pub struct RankRow {
     /// Its queue pair, where the rank belongs to that one only.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub qpn: Option<u32>,
-    /// `envelope` where messages said so, `rankmap` where the user did.
+    /// What says so: `envelope` (messages name the rank), `cm` (the library's private data does), `rankmap` (the user).
     pub evidence: String,
-    /// First packets of messages on `MPI_COMM_WORLD` that named this rank.
+    /// First packets of messages on `MPI_COMM_WORLD`, and connection messages, of this process that named this rank.
     pub agreeing: u64,
-    /// Those from the same endpoint that named another.
+    /// Those that named another.
     pub disagreeing: u64,
 }
 
@@ -189,4 +191,6 @@ pub struct CmRow {
     pub starting_psn: Option<u32>,
     /// Service id (REQ).
     pub service_id: Option<u64>,
+    /// Rank in `MPI_COMM_WORLD` that the sender's private data states (Open MPI's `openib`).
+    pub world_rank: Option<u32>,
 }

@@ -113,9 +113,9 @@ pub struct Votes {
     /// First packets of messages that were looked at.
     pub starts: u64,
     /// Those with an envelope, by form.
-    pub enveloped: [u64; 4],
+    pub enveloped: [u64; Form::ALL.len()],
     /// Those that belong to a library and carry no envelope, by form.
-    pub bare: [u64; 4],
+    pub bare: [u64; Form::ALL.len()],
     /// Envelopes on `MPI_COMM_WORLD`, by form, tag layout and rank. At most [`Votes::MAX_RANKS`] ranks of each form and layout.
     pub world: BTreeMap<(Form, TagLayout, u32), u64>,
     /// Envelopes on `MPI_COMM_WORLD` that found no place in `world`, by tag layout.
@@ -171,8 +171,38 @@ pub struct ConnectionTotals {
     pub mpi: BTreeMap<MpiClass, MpiSums>,
     /// What its messages said of library and rank.
     pub votes: Votes,
+    /// Votes for the sender's queue pair, which the packets do not name: how many answers fit the requests that went to it.
+    pub partners: BTreeMap<Qpn, u64>,
     /// The same sums over time, sorted by bin.
     pub bins: Vec<BinTotals>,
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueuePair {
+    /// The port.
+    pub endpoint: Endpoint,
+    /// The queue pair at it.
+    pub qpn: Qpn,
+}
+
+/// A wire-up message of UCX: which worker (process) has which queue pairs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wireup {
+    /// Sender.
+    pub src: Endpoint,
+    /// Receiver.
+    pub dst: Endpoint,
+    /// Id of the sender's worker.
+    pub worker: u64,
+    /// The sender's UCX endpoint.
+    pub sender_endpoint: u64,
+    /// The receiver's UCX endpoint; 0 in requests.
+    pub receiver_endpoint: u64,
+    /// The sender's datagram queue pair, where it came as a datagram.
+    pub datagram_qp: Option<Qpn>,
+    /// The address of the sender's worker, which holds its queue pair numbers somewhere.
+    pub address: Vec<u8>,
 }
 
 /// What a connection's packets add up to in one bin.

@@ -2,12 +2,12 @@
 
 use super::{Error, Options, decode_options, pool};
 use crate::decode::{self, Decoded};
-use crate::flow::{self, Tracker};
+use crate::flow::{self, ConnectionEnd, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
 use crate::model::profile::{CmRow, ConnectionRow, Input, TimelineRow, Traffic};
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
-use crate::model::{ConnectionKey, Coverage, Kind, Profile};
-use crate::ranks::{self, Belief};
+use crate::model::{ConnectionKey, Coverage, Kind, Profile, QueuePair};
+use crate::ranks::{self, Belief, Pairs, Witnesses};
 use crate::reduce::{self, Accumulator, Ending, InputPartial};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -162,6 +162,7 @@ impl Analysis {
         let mut coverage = Coverage::default();
         let mut cm = Vec::new();
         let mut cm_lost = 0;
+        let mut wireups = Vec::new();
         let mut partials = Vec::new();
         for (state, input) in self.inputs.into_iter().zip(&mut inputs) {
             input.coverage = state.coverage.clone();
@@ -173,9 +174,10 @@ impl Analysis {
             for shard in state.shards {
                 cm.extend(shard.cm);
                 cm_lost += shard.cm_lost;
-                let endings = shard.tracker.finish();
-                for ((key, mpi_incomplete, overflowed), sums) in endings.zip(shard.sums.finish()) {
-                    partial.connections.insert(key, (sums, Ending { mpi_incomplete, overflowed }));
+                wireups.extend_from_slice(shard.tracker.wireups());
+                for (end, sums) in shard.tracker.finish().into_iter().zip(shard.sums.finish()) {
+                    let ConnectionEnd { key, mpi_incomplete, overflowed, partners } = end;
+                    partial.connections.insert(key, (sums, Ending { mpi_incomplete, overflowed, partners }));
                 }
             }
             partials.push(partial);
@@ -207,7 +209,9 @@ impl Analysis {
         cm.dedup_by(|a, b| cm_identity(a) == cm_identity(b));
         cm.sort_by_key(|row| row.time_ns);
         let belief = ranks::believe(&settled.connections);
-        let (learnt, unsettled) = ranks::learn(&settled.connections, &belief);
+        let witnesses = Witnesses { connections: &settled.connections, cm: &cm, wireups: &wireups };
+        let paired = ranks::pair(witnesses.connections, witnesses.cm, witnesses.wireups);
+        let (learnt, unsettled) = ranks::learn(&witnesses, &belief, &paired);
         let (ranks, unsettled) = match &options.rankmap {
             Some(rankmap) => (rankmap.clone(), Vec::new()),
             None => (learnt, unsettled),
@@ -224,7 +228,7 @@ impl Analysis {
             cm,
             ..Profile::default()
         };
-        fill(&mut profile, &settled.connections, &belief);
+        fill(&mut profile, &settled.connections, &belief, &paired);
         Ok(profile)
     }
 }
@@ -280,10 +284,16 @@ fn cm_order(row: &CmRow) -> impl Ord + use<> {
 }
 
 /// Writes the tables of connections and time.
-fn fill(profile: &mut Profile, connections: &[ConnectionTotals], belief: &Belief) {
+fn fill(profile: &mut Profile, connections: &[ConnectionTotals], belief: &Belief, paired: &Pairs) {
     for (index, connection) in connections.iter().enumerate() {
         let key = &connection.key;
         let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);
+        let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
+        let sender = if key.is_datagram() {
+            Some((key.src_qp, "deth"))
+        } else {
+            paired.partner(receiver).map(|(end, evidence)| (end.qpn, evidence.name()))
+        };
         let mut traffic = connection.traffic;
         traffic += mpi(&mut connection.mpi.iter().map(|(class, sums)| (*class, *sums)));
         profile.connections.push(ConnectionRow {
@@ -292,7 +302,8 @@ fn fill(profile: &mut Profile, connections: &[ConnectionTotals], belief: &Belief
             kind: key.kind,
             service: key.service,
             dest_qp: key.dest_qp,
-            src_qp: key.is_datagram().then_some(key.src_qp),
+            src_qp: sender.map(|(qpn, _)| qpn),
+            src_qp_evidence: sender.map(|(_, evidence)| evidence.to_owned()),
             first_time_ns: connection.times_ns.0,
             last_time_ns: connection.times_ns.1,
             traffic,

@@ -92,6 +92,7 @@ pub(super) fn connections(rows: &[ConnectionRow]) -> PolarsResult<DataFrame> {
         column!(rows, "service_code", u32, |row| u32::from(row.service)),
         column!(rows, "dest_qp", u32, |row| row.dest_qp.value()),
         column!(rows, "src_qp", Option<u32>, |row| row.src_qp.map(Qpn::value)),
+        column!(rows, "src_qp_evidence", Option<String>, |row| row.src_qp_evidence.clone()),
         column!(rows, "first_time_ns", i64, |row| row.first_time_ns),
         column!(rows, "last_time_ns", i64, |row| row.last_time_ns),
         column!(rows, "stack", Option<String>, |row| row.stack.clone()),
@@ -127,6 +128,7 @@ pub(super) fn cm(rows: &[CmRow]) -> PolarsResult<DataFrame> {
         column!(rows, "qpn", Option<u32>, |row| row.qpn.map(Qpn::value)),
         column!(rows, "starting_psn", Option<u32>, |row| row.starting_psn),
         column!(rows, "service_id", Option<u64>, |row| row.service_id),
+        column!(rows, "world_rank", Option<u32>, |row| row.world_rank),
     ];
     DataFrame::new(rows.len(), columns)
 }
@@ -146,7 +148,7 @@ pub(super) fn read_connections(path: &Path) -> Result<Vec<ConnectionRow>, Profil
     let (src, dst, kind) = (table.text("src")?, table.text("dst")?, table.text("kind")?);
     let (service, dest_qp, src_qp) = (table.u32("service_code")?, table.u32("dest_qp")?, table.u32("src_qp")?);
     let (first, last) = (table.i64("first_time_ns")?, table.i64("last_time_ns")?);
-    let stack = table.text("stack")?;
+    let (stack, src_qp_evidence) = (table.text("stack")?, table.text("src_qp_evidence")?);
     let traffic = table.u64s(TRAFFIC)?;
     let repeats = table.u64s(REPEATS)?;
     let row = |row: usize| {
@@ -160,6 +162,7 @@ pub(super) fn read_connections(path: &Path) -> Result<Vec<ConnectionRow>, Profil
             service: table.value(&service, row)? as u8,
             dest_qp: Qpn::new(table.value(&dest_qp, row)?),
             src_qp: src_qp.get(row).copied().flatten().map(Qpn::new),
+            src_qp_evidence: src_qp_evidence.get(row).cloned().flatten(),
             first_time_ns: table.value(&first, row)?,
             last_time_ns: table.value(&last, row)?,
             traffic: traffic_from(table.values(&traffic, row)?),
@@ -192,6 +195,7 @@ pub(super) fn read_cm(path: &Path) -> Result<Vec<CmRow>, ProfileError> {
         (table.i64("time_ns")?, table.text("src")?, table.text("dst")?, table.text("message")?);
     let (local, remote) = (table.u32("local_comm_id")?, table.u32("remote_comm_id")?);
     let (qpn, psn, service) = (table.u32("qpn")?, table.u32("starting_psn")?, table.u64("service_id")?);
+    let world_rank = table.u32("world_rank")?;
     let row = |row: usize| {
         Ok(CmRow {
             time_ns: table.value(&time, row)?,
@@ -203,6 +207,7 @@ pub(super) fn read_cm(path: &Path) -> Result<Vec<CmRow>, ProfileError> {
             qpn: qpn.get(row).copied().flatten().map(Qpn::new),
             starting_psn: psn.get(row).copied().flatten(),
             service_id: service.get(row).copied().flatten(),
+            world_rank: world_rank.get(row).copied().flatten(),
         })
     };
     (0..table.rows()).map(row).collect()

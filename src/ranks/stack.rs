@@ -31,7 +31,9 @@ impl Belief {
     pub fn stack(&self, key: &ConnectionKey) -> Option<String> {
         self.form(key).map(|form| match form {
             Form::Ob1 => format!("{} {}", TagLayout::OpenMpi.name(), form.name()),
-            Form::UcxVerbs | Form::UcxMlx5 | Form::UcxUd => format!("{} {}", self.layout.name(), form.name()),
+            Form::UcxVerbs | Form::UcxMlx5 | Form::UcxUd | Form::Rxm => {
+                format!("{} {}", self.layout.name(), form.name())
+            }
         })
     }
 }

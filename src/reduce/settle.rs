@@ -7,6 +7,7 @@ use super::{OCCURRENCES, Partial};
 use crate::model::profile::{Repeats, Traffic};
 use crate::model::traffic::{BinTotals, ConnectionTotals};
 use crate::model::{ConnectionKey, Sums, Turn};
+use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
 /// The sums of one input, of all its trackers.
@@ -19,12 +20,14 @@ pub struct InputPartial {
 }
 
 /// What the flow stage says of a connection when an input ends.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Ending {
     /// MPI messages begun and not ended.
     pub mpi_incomplete: u64,
     /// Its window of sequence numbers overflowed.
     pub overflowed: bool,
+    /// Votes for the sender's queue pair.
+    pub partners: Vec<(Qpn, u64)>,
 }
 
 /// One count per packet.
@@ -140,7 +143,9 @@ impl One {
         traffic.messages = messages(&numbered, partial.messages);
         let bins = bins(&numbered, partial.bins.into_cells());
         let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));
-        let totals = ConnectionTotals { key, times_ns, traffic, repeats, mpi: partial.mpi, votes: partial.votes, bins };
+        let partners = ending.partners.iter().copied().collect();
+        let (mpi, votes) = (partial.mpi, partial.votes);
+        let totals = ConnectionTotals { key, times_ns, traffic, repeats, mpi, votes, partners, bins };
         Self { totals, ending, mirror_copies }
     }
 }
@@ -198,6 +203,9 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
         *total.mpi.entry(class).or_default() += sums;
     }
     total.votes.merge(&later.votes);
+    for (qpn, votes) in later.partners {
+        *total.partners.entry(qpn).or_default() += votes;
+    }
     for bin in later.bins {
         match total.bins.last_mut().filter(|last| last.bin == bin.bin) {
             Some(last) => {

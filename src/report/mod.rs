@@ -8,6 +8,7 @@ pub mod figure;
 pub mod json;
 pub mod matrix;
 pub mod packets;
+pub mod ranks;
 pub mod text;
 pub mod timeline;
 mod who;

@@ -311,7 +311,9 @@ fn captures_without_infiniband_name_what_they_hold() {
     let mut others = mixed[..HEADER_BYTES].to_vec();
     let records = walk(&mixed);
     let kept: Vec<_> = records.iter().filter(|record| !is_roce(record.data(&mixed))).collect();
-    kept.iter().for_each(|record| others.extend(&mixed[record.place.clone()]));
+    for record in &kept {
+        others.extend(&mixed[record.place.clone()]);
+    }
     let path = folder.path().join("others.pcap");
     std::fs::write(&path, others).expect("written");
     let ran = on(&["matrix"], &path);

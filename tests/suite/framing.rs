@@ -127,7 +127,9 @@ fn big_endian_files_are_cut_as_pcap_parser_cuts_them() {
 fn big_endian(file: &[u8]) -> Vec<u8> {
     let mut turned = file.to_vec();
     let mut turn = |at: usize, bytes: usize| turned[at..at + bytes].reverse();
-    [(0, 4), (4, 2), (6, 2), (8, 4), (12, 4), (16, 4), (20, 4)].map(|(at, bytes)| turn(at, bytes));
+    for (at, bytes) in [(0, 4), (4, 2), (6, 2), (8, 4), (12, 4), (16, 4), (20, 4)] {
+        turn(at, bytes);
+    }
     for record in crate::tools::walk(file) {
         (0..4).for_each(|field| turn(record.place.start + 4 * field, 4));
     }

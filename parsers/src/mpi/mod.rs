@@ -4,9 +4,19 @@
 //! match proves little: callers let the matches of a connection vote ([`recognise`] never matches a payload under
 //! two forms) and believe a form only when nearly all its messages fit. "P+n" is byte n of the InfiniBand payload.
 
+pub mod mvapich2;
+pub mod mvapich2_cm;
+pub mod nccl;
+#[cfg(test)]
+mod noise;
 pub mod ob1;
+pub mod ob1_coalesced;
+pub mod rdmacm;
+pub mod rxm;
 pub mod tag;
 pub mod ucx;
+pub mod ucx_wireup;
+pub mod udcm;
 
 pub use tag::{Identity, TagLayout};
 
@@ -22,11 +32,13 @@ pub enum Form {
     UcxMlx5,
     /// UCX over UD.
     UcxUd,
+    /// libfabric's `verbs;ofi_rxm`.
+    Rxm,
 }
 
 impl Form {
     /// All forms, in the order of their discriminants.
-    pub const ALL: [Self; 4] = [Self::Ob1, Self::UcxVerbs, Self::UcxMlx5, Self::UcxUd];
+    pub const ALL: [Self; 5] = [Self::Ob1, Self::UcxVerbs, Self::UcxMlx5, Self::UcxUd, Self::Rxm];
 
     /// The name used in outputs.
     #[must_use]
@@ -36,6 +48,7 @@ impl Form {
             Self::UcxVerbs => "UCX rc_verbs",
             Self::UcxMlx5 => "UCX rc_mlx5",
             Self::UcxUd => "UCX ud",
+            Self::Rxm => "libfabric verbs;ofi_rxm",
         }
     }
 }
@@ -78,15 +91,26 @@ pub enum Matching {
     Ob1(Identity),
     /// UCX carries 64 bits that its user fills: [`TagLayout`] says how.
     UcxTag(u64),
+    /// libfabric carries 64 bits of tag and, where the provider can, 64 bits of data that name the sender.
+    OfiTag(u64, Option<u64>),
 }
 
 impl Matching {
-    /// Sender, communicator and tag. `layout` is used for UCX only.
+    /// Sender, communicator and tag. `layout` does not matter for `ob1`.
     #[must_use]
-    pub const fn identity(self, layout: TagLayout) -> Identity {
+    pub fn identity(self, layout: TagLayout) -> Identity {
         match self {
             Self::Ob1(identity) => identity,
             Self::UcxTag(tag) => layout.split(tag),
+            Self::OfiTag(tag, cq_data) => {
+                let identity = match (layout, cq_data) {
+                    (TagLayout::OpenMpi, Some(cq_data)) => rxm::identity_open_mpi(tag, cq_data),
+                    (TagLayout::OpenMpi, None) => rxm::identity_open_mpi_12_18_32(tag),
+                    (TagLayout::Mpich, Some(cq_data)) => rxm::identity_mpich(tag, cq_data),
+                    (TagLayout::Mpich, None) => rxm::identity_mpich_16_24_20(tag),
+                };
+                identity.unwrap_or(Identity::NOBODY)
+            }
         }
     }
 }
@@ -120,8 +144,18 @@ pub fn recognise(carrier: Carrier, payload: &[u8], whole: bool) -> Option<Head> 
         Carrier::Datagram(ucx::Q_KEY) => ucx::datagram(payload),
         Carrier::Datagram(_) => None,
         Carrier::Write(dma_bytes) => ob1::eager_rdma(payload, dma_bytes, whole),
-        Carrier::Send => ob1::send(payload).or_else(|| ucx::connected(payload)),
+        Carrier::Send => rxm_head(payload).or_else(|| ob1::send(payload)).or_else(|| ucx::connected(payload)),
     }
+}
+
+/// The head of a libfabric message. Later segments, credits and acknowledgements have none of their own.
+fn rxm_head(payload: &[u8]) -> Option<Head> {
+    let header = rxm::send(payload)?;
+    let envelope = header.starts_message().then_some(Envelope {
+        matching: Matching::OfiTag(header.tag, header.cq_data),
+        length: Length::Stated(header.size_bytes),
+    });
+    Some(Head { form: Form::Rxm, envelope, datagram: None })
 }
 
 /// The `N` bytes at `offset`, if they were captured.

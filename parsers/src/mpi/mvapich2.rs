@@ -197,6 +197,10 @@ pub fn fast_path(payload: &[u8], dma_bytes: u32) -> Option<Mvapich2> {
     if let Some(cached) = cached_header(content, content_bytes) {
         return Some(cached);
     }
+    if content.len() < COMMON_BYTES && content.len() < content_bytes as usize {
+        // Cut: the flag alone, whose upper 48 bits are 0 and whose lower ones fit the length, says whose it is.
+        return Some(Mvapich2::Other);
+    }
     match send(content, Some(content_bytes))? {
         Mvapich2::Eager { identity, data_bytes, header_bytes } => {
             Some(Mvapich2::Eager { identity, data_bytes, header_bytes: header_bytes + FLAG_BYTES as u32 })
@@ -277,7 +281,11 @@ impl Shape {
             Some(data) if data == Some(data_bytes) => true,
             // Longer than this SEND: the first of several. Types that vary with the build would not be told from ready to send.
             Some(Some(data)) if data < data_bytes => kind == EAGER_SEND_CONTIG && !self.wide_rank,
-            Some(Some(_)) => !self.wide_rank && kind <= EAGER_SEND_CONTIG && self.next_is_plausible(payload, message_bytes?, data_bytes),
+            Some(Some(_)) => {
+                !self.wide_rank
+                    && kind <= EAGER_SEND_CONTIG
+                    && self.next_is_plausible(payload, message_bytes?, data_bytes)
+            }
             Some(None) => false,
             None => !self.wide_rank && kind <= EAGER_SEND_CONTIG,
         };
@@ -291,7 +299,8 @@ impl Shape {
             return false;
         }
         let rest = usize::try_from(at).ok().and_then(|at| payload.get(at..)).unwrap_or_default();
-        rest.len() < self.data || common(rest).is_some_and(|next| next.kind <= TYPE_LAST) && self.envelope(rest).is_some()
+        rest.len() < self.data
+            || common(rest).is_some_and(|next| next.kind <= TYPE_LAST) && self.envelope(rest).is_some()
     }
 
     fn ready_to_send(self, payload: &[u8], message_bytes: Option<u32>) -> Option<Mvapich2> {
@@ -317,4 +326,184 @@ fn clear_to_send(payload: &[u8], message_bytes: u32) -> Option<Mvapich2> {
         && sender_request != 0
         && receiver_request != 0;
     plausible.then_some(Mvapich2::Cts { sender_request, receiver_request, data_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mpi::noise;
+    use alloc::vec::Vec;
+
+    const POINTER: u64 = 0x0000_5566_1234_5680;
+
+    fn header(kind: u8, source: u64) -> Vec<u8> {
+        let mut packet = Vec::from([kind, 0xEE, 7, 0, 6, 0, 1, 0]);
+        packet.extend(source.to_le_bytes());
+        packet.extend([2, 1, 0, 0]);
+        packet
+    }
+
+    /// Constructed from the layout: rank 3, tag 17, context 1.
+    fn envelope(kind: u8, wide: bool, data_bytes: u64) -> Vec<u8> {
+        let mut packet = header(kind, POINTER);
+        packet.extend(0x2C00_0001u32.to_le_bytes());
+        packet.extend(17i32.to_le_bytes());
+        if wide {
+            packet.extend(3i32.to_le_bytes());
+            packet.extend([1, 0, 0, 0, 0, 0, 0, 0]);
+        } else {
+            packet.extend([3, 0, 1, 0]);
+        }
+        packet.extend(data_bytes.to_le_bytes());
+        packet
+    }
+
+    fn eager(kind: u8, data_bytes: u64) -> Vec<u8> {
+        let mut packet = envelope(kind, false, data_bytes);
+        packet.extend(core::iter::repeat_n(0xAB, data_bytes as usize));
+        packet
+    }
+
+    fn ready_to_send(kind: u8) -> Vec<u8> {
+        let mut packet = envelope(kind, false, 1 << 20);
+        packet.extend(0x7F12_3456_7000u64.to_le_bytes());
+        packet.extend(0x1234_5678u32.to_le_bytes());
+        packet.resize(144, 0);
+        packet
+    }
+
+    fn clear(kind: u8) -> Vec<u8> {
+        let mut packet = header(kind, POINTER);
+        packet.extend([0; 4]);
+        packet.extend((1u64 << 20).to_le_bytes());
+        packet.extend(0x7F12_3456_7000u64.to_le_bytes());
+        packet.extend(0x1234_5678u32.to_le_bytes());
+        packet.resize(136, 0);
+        packet.extend([1, 0, 0, 0x2C, 2, 0, 0, 0x2C]);
+        packet
+    }
+
+    fn ring(content: &[u8]) -> Vec<u8> {
+        let flag = (content.len() as u64 | 0x8000).to_le_bytes();
+        [&flag, content, &flag].concat()
+    }
+
+    fn whole(packet: &[u8]) -> Option<Mvapich2> {
+        send(packet, Some(packet.len() as u32))
+    }
+
+    const IDENTITY: Identity = Identity { rank: 3, context: 1, tag: 17, world: true, collective: true };
+
+    #[test]
+    fn eager_sends_of_all_types() {
+        // 0 and 1, and the synchronous and ready sends at whatever number the build gives them.
+        for kind in [0, 1, 29, 31] {
+            let expected = Mvapich2::Eager { identity: IDENTITY, data_bytes: 100, header_bytes: 40 };
+            assert_eq!(whole(&eager(kind, 100)), Some(expected), "{kind}");
+            assert_eq!(send(&eager(kind, 100)[..48], Some(140)), Some(expected), "cut after the header");
+            let odd = send(&eager(kind, 100), Some(141));
+            assert!(matches!(odd, None | Some(Mvapich2::Other)), "a byte that no header accounts for: {odd:?}");
+        }
+        let mut wide = envelope(0, true, 5);
+        wide.extend([0; 5]);
+        assert_eq!(whole(&wide), Some(Mvapich2::Eager { identity: IDENTITY, data_bytes: 5, header_bytes: 48 }));
+    }
+
+    #[test]
+    fn rendezvous_by_shape() {
+        for kind in [30, 32] {
+            let expected = Mvapich2::Rts { identity: IDENTITY, data_bytes: 1 << 20, sender_request: 0x2C00_0001 };
+            assert_eq!(whole(&ready_to_send(kind)), Some(expected));
+            let expected =
+                Mvapich2::Cts { sender_request: 0x2C00_0001, receiver_request: 0x2C00_0002, data_bytes: 1 << 20 };
+            assert_eq!(whole(&clear(kind + 1)), Some(expected));
+        }
+        let mut finish = header(4, POINTER);
+        finish.extend([2, 0, 0, 0x2C]);
+        assert_eq!(whole(&finish), Some(Mvapich2::Finish { request: 0x2C00_0002 }));
+        assert_eq!(whole(&header(12, POINTER)), Some(Mvapich2::Other));
+    }
+
+    #[test]
+    fn source_is_a_pointer_or_a_world_rank() {
+        assert_eq!(common(&header(0, POINTER)).unwrap().source, Source::Pointer(POINTER));
+        let common = common(&header(1, 600)).unwrap();
+        assert_eq!(common.source, Source::WorldRank(600));
+        assert_eq!((common.kind, common.sequence, common.acknowledged, common.rail), (1, 7, 6, 1));
+        assert_eq!(super::common(&header(0, 1 << 63)), None);
+        assert_eq!(super::common(&[0; 40]), None);
+    }
+
+    #[test]
+    fn ring_packets_stand_between_flags() {
+        let packet = ring(&eager(0, 64));
+        let expected = Mvapich2::Eager { identity: IDENTITY, data_bytes: 64, header_bytes: 48 };
+        assert_eq!(fast_path(&packet, packet.len() as u32), Some(expected));
+        assert_eq!(fast_path(&packet[..60], packet.len() as u32), Some(expected), "tail not captured");
+        assert_eq!(fast_path(&packet, packet.len() as u32 + 1), None);
+        let mut bad_tail = packet.clone();
+        *bad_tail.last_mut().unwrap() = 1;
+        assert_eq!(fast_path(&bad_tail, packet.len() as u32), None);
+
+        let cached = ring(&[2, 3, 9, 0, 1, 2, 3]);
+        let expected = Mvapich2::CachedHeader { data_bytes: 3, sequence: 9, sender_request: None };
+        assert_eq!(fast_path(&cached, cached.len() as u32), Some(expected));
+        let cached = ring(&[3, 1, 9, 0, 5, 0, 0, 0x2C, 1]);
+        let expected = Mvapich2::CachedHeader { data_bytes: 1, sequence: 9, sender_request: Some(0x2C00_0005) };
+        assert_eq!(fast_path(&cached, cached.len() as u32), Some(expected));
+    }
+
+    #[test]
+    fn coalesced_messages_are_all_found() {
+        let payload = [eager(0, 5), eager(0, 0), eager(1, 33)].concat();
+        let length_bytes = payload.len() as u32;
+        let parts: Vec<Part> = coalesced(&payload, length_bytes).collect();
+        let found: Vec<_> = parts.iter().map(|part| (part.offset, part.data_bytes)).collect();
+        assert_eq!(found, [(0, 5), (45, 0), (85, 33)]);
+        assert!(matches!(whole(&payload), Some(Mvapich2::Eager { data_bytes: 5, .. })));
+        for cut in 0..payload.len() {
+            let seen: Vec<Part> = coalesced(&payload[..cut], length_bytes).collect();
+            assert_eq!(seen, parts[..seen.len()], "{cut}");
+            assert_eq!(seen.len(), [40, 85, 125].iter().filter(|&&end| end <= cut).count(), "{cut}");
+        }
+        assert_eq!(coalesced(&envelope(1, false, u64::MAX >> 30), 4096).count(), 1);
+    }
+
+    #[test]
+    fn cut_packets_are_not_guessed() {
+        for packet in [eager(0, 16), ready_to_send(32), clear(33)] {
+            let expected = whole(&packet);
+            for cut in 0..packet.len() {
+                let seen = send(&packet[..cut], Some(packet.len() as u32));
+                assert!(seen.is_none() || seen == expected || seen == Some(Mvapich2::Other), "{cut}: {seen:?}");
+            }
+        }
+        let packet = ring(&eager(0, 16));
+        let expected = fast_path(&packet, packet.len() as u32);
+        for cut in 0..packet.len() {
+            let seen = fast_path(&packet[..cut], packet.len() as u32);
+            assert!(seen.is_none() || seen == expected || seen == Some(Mvapich2::Other), "{cut}: {seen:?}");
+        }
+    }
+
+    #[test]
+    fn noise_is_not_taken() {
+        let (short, cut) = (144, 4096);
+        for length_bytes in [short, cut] {
+            // An address below 2^48: noise has it once in 65536.
+            let forced = [(14, 0), (15, 0)];
+            let any = noise::rate(144, &forced, 2f64.powi(-16), 200_000, |payload, _| {
+                send(payload, Some(length_bytes)).is_some()
+            });
+            assert!(any < 1e-6, "{any}");
+            let envelopes = noise::rate(144, &forced, 2f64.powi(-16), 200_000, |payload, _| {
+                matches!(send(payload, Some(length_bytes)), Some(Mvapich2::Eager { .. } | Mvapich2::Rts { .. }))
+            });
+            assert!(envelopes < 1e-9, "{envelopes}");
+        }
+        let fast = noise::rate(144, &[(2, 0), (3, 0)], 2f64.powi(-16), 400_000, |payload, noise| {
+            fast_path(payload, (noise.next() & 0x7FFF) as u32).is_some()
+        });
+        assert!(fast < 1e-9, "{fast}");
+    }
 }

@@ -110,3 +110,76 @@ pub fn datagram(payload: &[u8], message_bytes: u32) -> Option<ConnectionMessage<
         });
     plausible.then_some(message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mpi::noise;
+    use alloc::vec::Vec;
+
+    /// Constructed from the layout: two rails, queue pairs 0x4a01 and 0x4a02, LIDs 17 and 18.
+    fn message(layout: Layout, length_bytes: usize, kind: u8) -> Vec<u8> {
+        let mut payload = alloc::vec![0; length_bytes];
+        let mut put = |at: usize, value: &[u8]| payload[at..at + value.len()].copy_from_slice(value);
+        put(0, &99u32.to_le_bytes());
+        put(4, &70u32.to_le_bytes());
+        put(8, &3u32.to_le_bytes());
+        put(12, &[kind, 2]);
+        put(14, &[17, 0, 18, 0]);
+        put(layout.gids + 16, &[0xFE; 16]);
+        put(layout.qpns, &[1, 0x4A, 0, 0, 2, 0x4A, 0, 0]);
+        payload
+    }
+
+    #[test]
+    fn both_releases_name_ranks_and_queue_pairs() {
+        // Offsets by arithmetic: 14 + 2N up to a multiple of 8, then 16N.
+        for (layout, length_bytes) in [(RELEASE_2_3, 1296), (RELEASE_2_3, 1496), (RELEASE_2_2, 768)] {
+            assert_eq!(layout.gids, (14 + 2 * layout.rails).next_multiple_of(8));
+            assert_eq!(layout.qpns, layout.gids + 16 * layout.rails);
+            let payload = message(layout, length_bytes, 0);
+            let found = datagram(&payload, length_bytes as u32).unwrap();
+            assert_eq!((found.request, found.sender_rank(), found.receiver_rank()), (99, 3, 70));
+            let rails: Vec<Rail> = found.rails().collect();
+            assert_eq!(rails[0], Rail { lid: Lid(17), gid: Some([0; 16]), qpn: Some(Qpn::new(0x4A01)) });
+            assert_eq!(rails[1], Rail { lid: Lid(18), gid: Some([0xFE; 16]), qpn: Some(Qpn::new(0x4A02)) });
+            assert_eq!(rails.len(), 2);
+        }
+        let reply = message(RELEASE_2_3, 1296, 1);
+        let reply = datagram(&reply, 1296).unwrap();
+        assert_eq!((reply.sender_rank(), reply.receiver_rank()), (70, 3));
+    }
+
+    #[test]
+    fn cut_messages_say_what_they_have() {
+        let payload = message(RELEASE_2_3, 1296, 0);
+        for cut in 0..payload.len() {
+            let found = datagram(&payload[..cut], 1296);
+            assert_eq!(found.is_some(), cut >= 14, "{cut}");
+            let rails: Vec<Rail> = found.iter().flat_map(ConnectionMessage::rails).collect();
+            assert_eq!(rails.len(), cut.saturating_sub(14).div_euclid(2).min(2), "{cut}");
+            assert!(rails.iter().all(|rail| rail.qpn.is_some() == (cut >= 740) || cut < 744), "{cut}");
+        }
+    }
+
+    #[test]
+    fn implausible_messages_are_not_taken() {
+        let good = message(RELEASE_2_3, 1296, 0);
+        assert!(datagram(&good, 1296).is_some());
+        assert!(datagram(&good, 1295).is_none());
+        for (at, byte) in [(12, 6), (13, 0), (13, 41), (7, 1), (11, 1), (739, 1)] {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            assert!(datagram(&bad, 1296).is_none(), "{at}");
+        }
+        assert!(datagram(&[0; 1296], 1296).is_none());
+    }
+
+    #[test]
+    fn noise_is_not_taken() {
+        // Weakest where the queue pairs were cut off.
+        let forced = [(7, 0), (11, 0)];
+        let rate = noise::rate(96, &forced, 2f64.powi(-16), 400_000, |payload, _| datagram(payload, 1296).is_some());
+        assert!(rate < 1e-8, "{rate}");
+    }
+}

@@ -122,7 +122,7 @@ pub fn cts(payload: &[u8], dma_bytes: u32) -> Option<Cts<'_>> {
         let element_count = dma_bytes / element_bytes;
         // Before 2.12 a WRITE had one element.
         let most = if release == Release::From2_8 { 1 } else { ELEMENTS_LIMIT };
-        if dma_bytes % element_bytes != 0 || !(1..=most).contains(&element_count) {
+        if !dma_bytes.is_multiple_of(element_bytes) || !(1..=most).contains(&element_count) {
             return None;
         }
         let payload = payload.get(..dma_bytes as usize).unwrap_or(payload);
@@ -171,4 +171,137 @@ pub fn completion_bytes(immediate: u32, requests: u32, payload: &[u8], dma_bytes
     }
     let (lengths, _) = payload.get(..dma_bytes as usize)?.as_chunks::<4>();
     Some(lengths.iter().map(|&length| u64::from(u32::from_le_bytes(length))).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mpi::noise;
+    use alloc::vec::Vec;
+
+    /// Constructed from the table of the layouts: elements of 4 MiB for rank 5, WRITE number 9.
+    fn write(release: Release, count: u32) -> Vec<u8> {
+        let mut payload = Vec::new();
+        for number in 0..count {
+            let mut element = alloc::vec![0; release.element_bytes() as usize];
+            let mut put = |at: usize, value: u64, bytes: usize| {
+                element[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+            };
+            put(0, 0x7F00_0000_0000 + u64::from(number) * 0x100_0000, 8);
+            put(8, 4 << 20, 4);
+            match release {
+                Release::From2_8 => {
+                    put(12, 9, 4);
+                    put(16, 0xABCD, 4);
+                    put(20, 1, 4);
+                }
+                Release::From2_12 => {
+                    put(12, 0xABCD, 4);
+                    put(16, count.into(), 4);
+                    put(20, 5, 4);
+                    put(24, 9, 8);
+                }
+                Release::From2_20 => {
+                    put(12, 0xABCD, 4);
+                    put(20, count.into(), 4);
+                    put(24, 5, 4);
+                    put(32, 9, 8);
+                }
+                Release::From2_24 => {
+                    put(16, 0xABCD, 4);
+                    put(32, count.into(), 4);
+                    put(36, 5, 4);
+                    put(40, 9, 8);
+                }
+                Release::From2_30 => {
+                    put(16, 0xABCD, 4);
+                    put(48, count.into(), 4);
+                    put(52, 5, 4);
+                    put(56, 9, 8);
+                }
+            }
+            payload.extend(element);
+        }
+        payload
+    }
+
+    const ALL: [(Release, u32); 9] = [
+        (Release::From2_8, 1),
+        (Release::From2_12, 1),
+        (Release::From2_12, 8),
+        (Release::From2_20, 1),
+        (Release::From2_20, 8),
+        (Release::From2_24, 1),
+        (Release::From2_24, 8),
+        (Release::From2_30, 1),
+        (Release::From2_30, 8),
+    ];
+
+    #[test]
+    fn every_release_is_told_by_its_shape() {
+        for (release, count) in ALL {
+            let payload = write(release, count);
+            let found = cts(&payload, payload.len() as u32).unwrap();
+            assert_eq!((found.release, found.index, found.element_count), (release, 9, count));
+            assert_eq!(found.rank, (release != Release::From2_8).then_some(5));
+            let elements: Vec<Element> = found.elements().collect();
+            assert_eq!(elements.len(), count as usize);
+            let last = elements.last().unwrap();
+            assert_eq!(last.address, 0x7F00_0000_0000 + u64::from(count - 1) * 0x100_0000);
+            assert_eq!((last.size_bytes, last.r_key, last.rank), (4 << 20, 0xABCD, found.rank));
+        }
+    }
+
+    #[test]
+    fn elements_must_agree() {
+        let mut payload = write(Release::From2_24, 2);
+        assert!(cts(&payload, 128).is_some());
+        payload[64 + 40] = 8;
+        assert!(cts(&payload, 128).is_none(), "index");
+        assert!(cts(&write(Release::From2_24, 3), 128).is_none(), "count");
+        assert!(cts(&write(Release::From2_24, 9), 576).is_none(), "more than there can be");
+        assert!(cts(&write(Release::From2_24, 1), 65).is_none(), "no multiple");
+    }
+
+    #[test]
+    fn cut_writes() {
+        for (release, count) in ALL {
+            let payload = write(release, count);
+            for cut in 0..payload.len() {
+                let found = cts(&payload[..cut], payload.len() as u32);
+                assert_eq!(found.is_some(), cut >= release.element_bytes() as usize, "{release:?} {cut}");
+                let elements = found.map_or(0, |found| found.elements().count());
+                assert_eq!(elements, cut / release.element_bytes() as usize, "{release:?} {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn completions() {
+        assert_eq!(completion_bytes(7, 1, &[], 0), Some(7));
+        assert_eq!(completion_bytes(0, 2, &[1, 0, 0, 0, 0, 1, 0, 0], 8), Some(257));
+        assert_eq!(completion_bytes(0, 2, &[1, 0, 0, 0, 0, 1, 0], 8), None);
+        assert_eq!(completion_bytes(0, 2, &[0; 12], 12), None);
+        assert_eq!(completion_bytes(0, u32::MAX, &[], u32::MAX), None);
+    }
+
+    #[test]
+    fn noise_is_not_taken() {
+        for length_bytes in [32, 64, 128, 256, 512] {
+            let rate = noise::rate(length_bytes, &[(7, 0)], 1.0 / 256.0, 100_000, |payload, _| {
+                cts(payload, length_bytes as u32).is_some()
+            });
+            assert!(rate < 1e-6, "{rate}");
+        }
+        // Regular data: constants, counters, powers of two.
+        for fill in 0..=u8::MAX {
+            assert!(cts(&[fill; 64], 64).is_none() && cts(&[fill; 32], 32).is_none(), "{fill}");
+        }
+        for width in [4usize, 8] {
+            for start in 0..32u64 {
+                let data: Vec<u8> = (0..8).flat_map(|n: u64| (start + n).to_le_bytes()[..width].to_vec()).collect();
+                assert!(cts(&data, data.len() as u32).is_none(), "{start}");
+            }
+        }
+    }
 }

@@ -103,7 +103,7 @@ mod tests {
     fn identity(head: &Head) -> Identity {
         match head.envelope.expect("envelope").matching {
             Matching::Ob1(identity) => identity,
-            Matching::UcxTag(_) => panic!("UCX"),
+            Matching::UcxTag(_) | Matching::OfiTag(..) => panic!("not ob1"),
         }
     }
 

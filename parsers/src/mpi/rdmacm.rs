@@ -29,7 +29,7 @@ pub struct Peer {
     pub endpoint_index: u32,
     /// Number of the receive queue that the connection is for, from 0.
     pub queue: u8,
-    /// Job: family in the upper 16 bits (`mpirun`'s "JOB [family,1]"), local number in the lower ones.
+    /// Job: family in the upper 16 bits (the first number of `mpirun`'s `JOB [family,1]`), local number in the lower ones.
     pub job: u32,
     /// Rank in `MPI_COMM_WORLD` of the process that sends this.
     pub world_rank: u32,
@@ -126,7 +126,8 @@ mod tests {
     #[test]
     fn noise_is_not_taken() {
         // The shortest and so weakest input: nothing follows the structure.
-        let rate = noise::rate(PRIVATE_BYTES, &[(5, 0), (14, 0)], 2f64.powi(-16), 400_000, |data, _| reply(data).is_some());
+        let rate =
+            noise::rate(PRIVATE_BYTES, &[(5, 0), (14, 0)], 2f64.powi(-16), 400_000, |data, _| reply(data).is_some());
         assert!(rate < 1e-7, "{rate}");
     }
 }

@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(id, Identity { rank: 9, context: 0x21, tag: 0x7FFF_FFFF, world: false, collective: true });
         assert_eq!(protocol_mpich(1 << 51 | 0x21 << 31), 1);
         assert!(identity_mpich(1 << 31, 0).unwrap().world);
-        let id = identity_mpich_16_24_20(4 << 44 | 9 << 20 | 13).unwrap();
+        let id = identity_mpich_16_24_20(4 << 44 | 9 << 20 | 0xD).unwrap();
         assert_eq!(id, Identity { rank: 9, context: 4, tag: 13, world: false, collective: false });
     }
 

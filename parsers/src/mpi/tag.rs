@@ -15,7 +15,12 @@ pub struct Identity {
     pub collective: bool,
 }
 
-/// How an MPI library fills a UCX tag.
+impl Identity {
+    /// Stands where a tag cannot be read: a rank and a context that no job has.
+    pub const NOBODY: Self = Self { rank: u32::MAX, context: u32::MAX, tag: 0, world: false, collective: false };
+}
+
+/// How an MPI library fills a UCX or libfabric tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum TagLayout {

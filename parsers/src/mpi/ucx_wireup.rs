@@ -30,6 +30,9 @@ const WIREUP: u8 = 1;
 /// Types of wire-up messages: request before connection, request, reply, acknowledgement, endpoint check, endpoint removed.
 const WIREUP_TYPE_LAST: u8 = 5;
 const WORKER_ADDRESS: usize = 20;
+/// Two workers number their connections from 0, and few have more than one. In the same place stands the type of an `ob1` header, 0x41
+/// and above, in messages of the `openib` BTL, whose first byte may pass for the id of this message.
+const CONNECTIONS_LIMIT: u16 = 0x1000;
 
 /// A control datagram of UCX over UD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,12 +140,12 @@ impl Wireup<'_> {
 }
 
 /// A wire-up message; `id_at` is where the active message id stands in the payload: 0 with the verbs transports of RC and DC, 1 with
-/// the mlx5 ones. For UD see [`wireup_datagram`].
+/// the mlx5 ones, after a byte that is 0. For UD see [`wireup_datagram`].
 #[must_use]
 pub fn wireup(payload: &[u8], id_at: usize) -> Option<Wireup<'_>> {
     let [id] = bytes(payload, id_at)?;
     // Grants of flow control have all upper bits set and no message behind them.
-    if id & 0x1F != WIREUP || id >> 5 == 7 {
+    if id & 0x1F != WIREUP || id >> 5 == 7 || payload.iter().take(id_at).any(|&byte| byte != 0) {
         return None;
     }
     message(payload.get(id_at.checked_add(1)?..)?)
@@ -162,15 +165,121 @@ fn message(rest: &[u8]) -> Option<Wireup<'_>> {
     let [kind, error_mode] = bytes(rest, 0)?;
     let sender_endpoint = u64::from_le_bytes(bytes(rest, 4)?);
     let receiver_endpoint = u64::from_le_bytes(bytes(rest, 12)?);
+    let connection = u16::from_le_bytes(bytes(rest, 2)?);
     // Endpoints are user pointers or small numbers; error modes are 0 and 1.
-    let plausible = kind <= WIREUP_TYPE_LAST && error_mode <= 1 && (sender_endpoint | receiver_endpoint) < 1 << 48;
+    let plausible = kind <= WIREUP_TYPE_LAST
+        && error_mode <= 1
+        && connection < CONNECTIONS_LIMIT
+        && (sender_endpoint | receiver_endpoint) < 1 << 48;
     let address = rest.get(WORKER_ADDRESS..)?;
     plausible.then_some(Wireup {
         kind,
-        connection: u16::from_le_bytes(bytes(rest, 2)?),
+        connection,
         sender_endpoint,
         receiver_endpoint,
         worker: bytes(address, 1).map(u64::from_le_bytes),
         address,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mpi::noise::Noise;
+    use alloc::vec::Vec;
+    use hex_literal::hex;
+
+    /// Recorded with UCX 1.13.1 but for the first 8 bytes, which are built from the layout: process 1683 on node2, queue pair 0x56.
+    const REQUEST: [u8; 65] = hex!(
+        "ffffff20 01000000"
+        "01000000 560000020000 0000 00000000 007f0000"
+        "6e6f6465320000000000000000000000 93060000 4800000000000000000000ffff0a4d0002"
+    );
+    /// Likewise: process 1353 on node1 answers.
+    const REPLY: [u8; 48] = hex!(
+        "02000020 01000000"
+        "02000000 03000000 d17f0000 00000000 00000000"
+        "6e6f6465310000000000000000000000 49050000"
+    );
+    /// Recorded, over RC verbs: acknowledgement with both endpoints.
+    const WIREUP_RC: [u8; 31] = hex!("01 03 00 0000 b03014e1127f0000 0841e25ed17f0000 20dde6d026f981d778ff");
+    /// Recorded (active message part): reply that names RC queue pair 0x60.
+    const WIREUP_UD: [u8; 74] = hex!(
+        "02000000b040e25ed17f0000b0501d4d097f000020e17773ad297c9d4e23914800000000000000000000ffff0a4d0001"
+        "278ab00fa133e34ae94ca97bae3600df220003c0040060000080"
+    );
+
+    #[test]
+    fn requests_name_queue_pair_host_and_process() {
+        let control = control(&REQUEST).unwrap();
+        assert_eq!(control.kind, ControlKind::Request { qpn: Qpn::new(0x56), endpoint: 2, connection: 0 });
+        assert_eq!((control.host, control.process_id), (Some("node2"), Some(1683)));
+    }
+
+    #[test]
+    fn replies_name_the_other_end() {
+        let control = control(&REPLY).unwrap();
+        assert_eq!(control.kind, ControlKind::Reply { to_endpoint: 2, endpoint: 3 });
+        assert_eq!((control.host, control.process_id), (Some("node1"), Some(1353)));
+    }
+
+    #[test]
+    fn older_releases_have_the_name_four_bytes_earlier() {
+        let older = [&REQUEST[..24], &REQUEST[28..]].concat();
+        let control = control(&older).unwrap();
+        assert_eq!((control.host, control.process_id), (Some("node2"), Some(1683)));
+    }
+
+    #[test]
+    fn wireup_of_both_transports() {
+        let message = wireup(&WIREUP_RC, 0).unwrap();
+        assert_eq!((message.kind, message.connection, message.worker), (3, 0, Some(0x78D7_81F9_26D0_E6DD)));
+        assert_eq!((message.sender_endpoint, message.receiver_endpoint), (0x7F12_E114_30B0, 0x7FD1_5EE2_4108));
+        let mlx5 = [&[0], &WIREUP_RC[..]].concat();
+        assert_eq!(wireup(&mlx5, 1), Some(message));
+
+        let mut datagram = Vec::from((1u32 << 27 | NETH_IS_MESSAGE | 2).to_le_bytes());
+        datagram.extend([2, 0, 1, 0]);
+        datagram.extend(WIREUP_UD);
+        let message = wireup_datagram(&datagram).unwrap();
+        assert_eq!((message.kind, message.sender_endpoint), (2, 0x7FD1_5EE2_40B0));
+        // 74 bytes, of which 20 come before the address and 4 (the queue pair and one more) end it.
+        assert_eq!(message.find_qpn(Qpn::new(0x60)), Some(74 - 20 - 4));
+        assert_eq!(message.find_qpn(Qpn::new(0x1234)), None);
+    }
+
+    #[test]
+    fn cut_messages_say_what_they_have() {
+        for cut in 0..REQUEST.len() {
+            let found = control(&REQUEST[..cut]);
+            assert_eq!(found.is_some(), cut >= 20, "{cut}");
+            assert_eq!(found.is_some_and(|found| found.host.is_some()), cut >= 48, "{cut}");
+        }
+        for cut in 0..REPLY.len() {
+            assert_eq!(control(&REPLY[..cut]).is_some(), cut >= 16, "{cut}");
+        }
+        for cut in 0..WIREUP_RC.len() {
+            let found = wireup(&WIREUP_RC[..cut], 0);
+            assert_eq!(found.is_some(), cut >= 21, "{cut}");
+            assert_eq!(found.is_some_and(|found| found.worker.is_some()), cut >= 30, "{cut}");
+        }
+    }
+
+    #[test]
+    fn other_messages_are_not_taken() {
+        // Acknowledgement without a message, eager message, grant of flow control.
+        assert_eq!(control(&[0; 64]), None);
+        assert_eq!(wireup(&[2; 64], 0), None);
+        assert_eq!(wireup(&[0xE1; 64], 0), None);
+        assert_eq!(wireup(&[1; 64], usize::MAX), None);
+        // Messages of the openib BTL: MATCH, and one with a credit from its second byte on.
+        let ob1 = [&[0x41, 0, 0, 0, 0x41], &[0; 40][..]].concat();
+        assert_eq!(wireup(&ob1, 0), None);
+        let credit = [&[0x41, 1], &[0; 40][..]].concat();
+        assert_eq!(wireup(&credit, 1), None);
+        let mut noise = Noise::new(7);
+        let taken = (0..100_000).filter(|_| wireup(&noise.payload(40), 0).is_some()).count();
+        // 8 bits of type and error mode and 16 of each endpoint: less than one in 2^40.
+        assert_eq!(taken, 0);
+    }
 }

@@ -179,3 +179,96 @@ fn entries_are_plausible(message: &Udcm<'_>) -> bool {
         qpn.is_some_and(|qpn| (2..1 << 24).contains(&qpn)) && psn.is_some_and(|psn| psn < 1 << 24)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mpi::noise;
+    use alloc::vec::Vec;
+
+    /// Constructed from the layout: rank 6 of job [19476,1], index 11, queue pairs 0x101 ..., PSNs 0xABC001 ...
+    fn connect(layout: Layout, queues: u32) -> Vec<u8> {
+        let mut payload = Vec::from([100, 0, 0, 0, 0, 0, 0, 0]);
+        for pointer in [0x5566_0000_1000u64, 0x5566_0000_2000, 0] {
+            payload.extend(pointer.to_le_bytes());
+        }
+        if layout == Layout::From2_0 {
+            payload.extend((19476u32 << 16 | 1).to_le_bytes());
+            payload.extend(6u32.to_le_bytes());
+        }
+        payload.extend(11u32.to_be_bytes());
+        payload.push(1);
+        payload.resize(layout.queues_at(), 0);
+        for queue in 1..=queues {
+            payload.extend((0x100 + queue).to_be_bytes());
+            payload.extend((0xAB_C000 + queue).to_be_bytes());
+        }
+        payload
+    }
+
+    #[test]
+    fn connect_of_both_layouts() {
+        for queues in [1, 2, 4, 5, 16] {
+            for layout in [Layout::From2_0, Layout::From1_8] {
+                let payload = connect(layout, queues);
+                let found = datagram(&payload, payload.len() as u32).unwrap();
+                assert_eq!((found.kind, found.layout), (Kind::Connect, layout), "{queues}");
+                let new = layout == Layout::From2_0;
+                assert_eq!((found.job, found.world_rank), (new.then_some(19476 << 16 | 1), new.then_some(6)));
+                assert_eq!((found.endpoint_index, found.port, found.queue_count()), (11, 1, queues));
+                let entries: Vec<Queue> = found.queues().collect();
+                assert_eq!(entries.len(), queues as usize);
+                assert_eq!(entries[0], Queue { qpn: Qpn::new(0x101), psn: Psn::new(0xAB_C001) });
+            }
+        }
+        // 56 + 8 n: the default of four queues.
+        assert_eq!(connect(Layout::From2_0, 4).len(), 88);
+    }
+
+    #[test]
+    fn acknowledgements_may_keep_the_bytes_of_what_they_answer() {
+        let mut payload = connect(Layout::From2_0, 0);
+        payload[..8].copy_from_slice(&[107, 1, 2, 3, 4, 5, 6, 7]);
+        let found = datagram(&payload, 56).unwrap();
+        assert_eq!((found.kind, found.context, found.queues().count()), (Kind::Ack, 0x5566_0000_1000, 0));
+        payload[0] = 101;
+        assert!(datagram(&payload, 56).is_none());
+    }
+
+    #[test]
+    fn implausible_messages_are_not_taken() {
+        let good = connect(Layout::From2_0, 4);
+        for (at, byte) in [(0, 99), (0, 108), (1, 1), (15, 1), (39, 1), (40, 1), (44, 0), (56, 1), (60, 1)] {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            assert!(datagram(&bad, 88).is_none(), "{at}");
+        }
+        assert!(datagram(&good, 87).is_none());
+        assert!(datagram(&[0; 88], 88).is_none());
+    }
+
+    #[test]
+    fn cut_messages_say_what_they_have() {
+        for layout in [Layout::From2_0, Layout::From1_8] {
+            let payload = connect(layout, 4);
+            let header_bytes = layout.index_at() + 5;
+            for cut in 0..payload.len() {
+                let found = datagram(&payload[..cut], payload.len() as u32);
+                assert_eq!(found.is_some(), cut >= header_bytes, "{layout:?} {cut}");
+                let queues = found.map_or(0, |found| found.queues().count());
+                assert_eq!(queues, cut.saturating_sub(layout.queues_at()) / 8, "{layout:?} {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn noise_is_not_taken() {
+        for (length_bytes, kind) in [(88, 100), (48, 107), (56, 107), (56, 102)] {
+            let forced = [(0, kind), (14, 0), (15, 0)];
+            let rate = noise::rate(88, &forced, 2f64.powi(-24), 200_000, |payload, _| {
+                datagram(payload, length_bytes).is_some()
+            });
+            assert!(rate < 1e-9, "{rate}");
+        }
+    }
+}

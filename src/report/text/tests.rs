@@ -16,6 +16,7 @@ fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
         service: 0,
         dest_qp: Qpn::new(u32::from(dst) + 1),
         src_qp: None,
+        src_qp_evidence: None,
         first_time_ns: 0,
         last_time_ns: 0,
         traffic,

@@ -104,7 +104,7 @@ fn a_rank_map_goes_before_what_was_learnt() {
 
 #[test]
 fn a_rank_map_can_tell_processes_by_queue_pair() {
-    // Two processes per node. The receiver is known by its queue pair; the sender too where the packet names it (UD).
+    // Two processes per node. The receiver is known by its queue pair; the sender too, at least where the packet names it (UD).
     let path = runs::named("ompi-rc-mixed-2x2").node(1);
     let mut packets: BTreeMap<(String, u32), u64> = BTreeMap::new();
     let mut datagrams = 0;
@@ -126,10 +126,10 @@ fn a_rank_map_can_tell_processes_by_queue_pair() {
             let is_left_out = left_out == Some(rank);
             let label = if is_left_out { "unknown".to_owned() } else { rank.to_string() };
             *expected.entry(label).or_default() += packets;
-            match rank % 2 {
-                _ if is_left_out => {}
-                0 => rankmap += &format!("{rank},{endpoint},{qpn}\n"),
-                _ => rankmap += &format!("{rank},{endpoint},{qpn:#x}\n"),
+            if !is_left_out {
+                // Both ways of writing a number.
+                let qpn = if rank % 2 == 0 { qpn.to_string() } else { format!("{qpn:#x}") };
+                rankmap.extend([&rank.to_string(), ",", endpoint, ",", &qpn, "\n"]);
             }
         }
         let mut found: BTreeMap<String, u64> = BTreeMap::new();
@@ -140,7 +140,7 @@ fn a_rank_map_can_tell_processes_by_queue_pair() {
             from_known += if src == "unknown" { 0 } else { packets };
         }
         assert_eq!(found, expected);
-        assert!(if left_out.is_none() { from_known == datagrams } else { from_known <= datagrams }, "{from_known}");
+        assert!(left_out.is_some() || from_known >= datagrams, "{from_known} of {datagrams}");
     }
 }
 

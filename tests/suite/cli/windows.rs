@@ -82,11 +82,11 @@ fn windows_count_exactly_the_packets_inside() {
 
 #[test]
 fn windows_of_a_profile_are_whole_bins() {
+    const BIN_NS: i64 = 5_000_000;
     let folder = tempfile::tempdir().expect("folder");
     let path = sample("openib-mixed-4x1");
     let times_ns = times_ns(&path);
     let profile = profile_of(folder.path(), &[&path], &["--bin", "5ms"]);
-    const BIN_NS: i64 = 5_000_000;
     let timeline = result(&["timeline", "--format", "csv"], &[&profile]);
     let span_ns = times_ns[times_ns.len() - 1] - times_ns[0];
     let (from, to) = (times_ns[0] + span_ns / 3, times_ns[0] + span_ns / 2);

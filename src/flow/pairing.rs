@@ -1,0 +1,85 @@
+//! Which two directed connections are the two directions of one: the BTH names the receiver's queue pair only.
+//!
+//! An answer (ACK, READ response, atomic acknowledgement) repeats the PSN of the request it answers. So each answer on
+//! B -> A votes for the connections A -> B on which a request with that PSN waits for one:
+//!
+//! ```text
+//! A -> B, QP 7:  SEND 41 (asks for an ACK)                        waiting: 41 {7}
+//! A -> B, QP 9:  SEND 41                                          waiting: 41 {7, 9}
+//! B -> A, QP 5:  ACK 41    votes for 7 and 9
+//! B -> A, QP 5:  ACK 42    votes for 7 only, where 9 has sent no 42
+//! ```
+//! Libraries that start every queue pair at PSN 0 make single votes worthless and sums clear. `ranks` weighs them.
+
+use crate::model::ConnectionKey;
+use foldhash::fast::FixedState;
+use ibscope_parsers::Endpoint;
+use std::collections::HashMap;
+
+/// Partners that are counted per connection.
+const MAX_PARTNERS: usize = 16;
+/// Connections that can wait for an answer with the same PSN, between two endpoints in one direction.
+const MAX_WAITING: usize = 16;
+/// PSNs that can wait between two endpoints in one direction. Beyond that all are forgotten: the answers were not
+/// captured.
+const MAX_PSNS: usize = 1 << 14;
+/// Votes that settle a connection's partner: from there on its answers are not looked at any more.
+const SETTLED: u32 = 64;
+
+/// Votes for the other direction of connections.
+#[derive(Debug, Default)]
+pub(super) struct Pairing {
+    /// By sender and receiver of the requests.
+    waiting: HashMap<(Endpoint, Endpoint), Waiting, FixedState>,
+    /// By number of the connection that answers.
+    votes: HashMap<u32, Vec<(u32, u32)>, FixedState>,
+}
+
+type Waiting = HashMap<u32, Vec<u32>, FixedState>;
+
+impl Pairing {
+    /// A request that wants an answer with this PSN.
+    pub(super) fn request(&mut self, key: &ConnectionKey, connection: u32, psn: u32) {
+        let waiting = self.waiting.entry((key.src, key.dst)).or_default();
+        if waiting.len() >= MAX_PSNS {
+            waiting.clear();
+        }
+        let connections = waiting.entry(psn).or_default();
+        if connections.len() < MAX_WAITING && !connections.contains(&connection) {
+            connections.push(connection);
+        }
+    }
+
+    /// An answer with this PSN.
+    pub(super) fn answer(&mut self, key: &ConnectionKey, connection: u32, psn: u32) {
+        let Some(waiting) = self.waiting.get_mut(&(key.dst, key.src)) else { return };
+        let Some(candidates) = waiting.get_mut(&psn) else { return };
+        let votes = self.votes.entry(connection).or_default();
+        if votes.iter().any(|(_, count)| *count >= SETTLED) {
+            // Only its own partner's request is answered by this.
+            let partner = votes.iter().max_by_key(|(_, count)| *count).map(|(partner, _)| *partner);
+            candidates.retain(|candidate| Some(*candidate) != partner);
+        } else {
+            for candidate in candidates.iter() {
+                if let Some((_, count)) = votes.iter_mut().find(|(partner, _)| partner == candidate) {
+                    *count += 1;
+                } else if votes.len() < MAX_PARTNERS {
+                    votes.push((*candidate, 1));
+                }
+            }
+            // The likeliest of the candidates has its answer now.
+            let likeliest = |candidate: &u32| votes.iter().find(|(partner, _)| partner == candidate).map(|(_, n)| *n);
+            if let Some(index) = (0..candidates.len()).max_by_key(|&index| likeliest(&candidates[index])) {
+                candidates.swap_remove(index);
+            }
+        }
+        if candidates.is_empty() {
+            waiting.remove(&psn);
+        }
+    }
+
+    /// The votes of a connection that answers: numbers of connections in the other direction, and how often.
+    pub(super) fn votes(&self, connection: u32) -> &[(u32, u32)] {
+        self.votes.get(&connection).map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,175 @@
+//! The two directions of connections: which queue pair at the one end belongs to which at the other.
+//!
+//! Strongest first: CM messages (REP answers REQ), UCX's wire-up messages (a reply names the endpoint of the request, and
+//! both hold the queue pair number), and the votes of answers. Votes pair two queue pairs only where each is the other's
+//! clear favourite; what is paired no longer competes, so the rest is looked at again.
+
+use crate::model::profile::CmRow;
+use crate::model::traffic::ConnectionTotals;
+use crate::model::{Kind, QueuePair, Wireup};
+use ibscope_parsers::{Endpoint, Qpn};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How a pair was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// CM REQ and REP.
+    Cm,
+    /// UCX wire-up request and reply.
+    Wireup,
+    /// Answers with the PSN of requests.
+    Answers,
+}
+
+impl Evidence {
+    /// The name used in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cm => "cm",
+            Self::Wireup => "wireup",
+            Self::Answers => "answers",
+        }
+    }
+}
+
+/// How much better the favourite must be than the next.
+const CLEAR: u64 = 2;
+
+/// Queue pairs and their partners, both ways round.
+#[derive(Clone, Debug, Default)]
+pub struct Pairs {
+    partners: BTreeMap<QueuePair, (QueuePair, Evidence)>,
+}
+
+impl Pairs {
+    /// The other end of a connection.
+    #[must_use]
+    pub fn partner(&self, end: QueuePair) -> Option<(QueuePair, Evidence)> {
+        self.partners.get(&end).copied()
+    }
+
+    fn pair(&mut self, a: QueuePair, b: QueuePair, evidence: Evidence) {
+        if !self.partners.contains_key(&a) && !self.partners.contains_key(&b) {
+            self.partners.insert(a, (b, evidence));
+            self.partners.insert(b, (a, evidence));
+        }
+    }
+}
+
+/// Finds all pairs.
+#[must_use]
+pub fn pair(connections: &[ConnectionTotals], cm: &[CmRow], wireups: &[Wireup]) -> Pairs {
+    let mut pairs = Pairs::default();
+    by_cm(&mut pairs, cm);
+    by_wireup(&mut pairs, connections, wireups);
+    by_answers(&mut pairs, connections);
+    pairs
+}
+
+fn by_cm(pairs: &mut Pairs, cm: &[CmRow]) {
+    let requests: BTreeMap<_, _> = cm
+        .iter()
+        .filter(|row| row.message == "REQ")
+        .filter_map(|row| Some(((row.src, row.dst, row.local_comm_id), row.qpn?)))
+        .collect();
+    for reply in cm.iter().filter(|row| row.message == "REP") {
+        let (Some(remote), Some(qpn)) = (reply.remote_comm_id, reply.qpn) else { continue };
+        if let Some(&requester) = requests.get(&(reply.dst, reply.src, remote)) {
+            let (a, b) = (QueuePair { endpoint: reply.dst, qpn: requester }, QueuePair { endpoint: reply.src, qpn });
+            pairs.pair(a, b, Evidence::Cm);
+        }
+    }
+}
+
+/// Queue pairs of connected services, each with the ports that send to it.
+#[must_use]
+pub(super) fn connected(connections: &[ConnectionTotals]) -> BTreeSet<(QueuePair, Endpoint)> {
+    let keys = connections.iter().map(|connection| &connection.key);
+    keys.filter(|key| key.kind == Kind::Data && !key.is_datagram())
+        .map(|key| (QueuePair { endpoint: key.dst, qpn: key.dest_qp }, key.src))
+        .collect()
+}
+
+/// Those of the sender's queue pairs that the receiver sends to and whose number stands in the message's address.
+#[must_use]
+pub(super) fn named_in(wireup: &Wireup, connected: &BTreeSet<(QueuePair, Endpoint)>) -> Vec<QueuePair> {
+    let own = |qpn| QueuePair { endpoint: wireup.src, qpn: Qpn::new(qpn) };
+    let lowest = Endpoint::from_gid([0; 16]);
+    connected
+        .range((own(0), lowest)..)
+        .take_while(|(end, _)| end.endpoint == wireup.src)
+        .filter(|(end, peer)| *peer == wireup.dst && contains(&wireup.address, end.qpn))
+        .map(|(end, _)| *end)
+        .collect()
+}
+
+/// Three bytes, little-endian, behind the flags and the worker's id.
+fn contains(address: &[u8], qpn: Qpn) -> bool {
+    let [low, middle, high, _] = qpn.value().to_le_bytes();
+    address.get(9..).is_some_and(|lists| lists.windows(3).any(|window| window == [low, middle, high]))
+}
+
+fn by_wireup(pairs: &mut Pairs, connections: &[ConnectionTotals], wireups: &[Wireup]) {
+    let connected = connected(connections);
+    // A UCX endpoint by its owner and its id, and the one queue pair that its messages name.
+    let mut named: BTreeMap<(Endpoint, u64, u64), BTreeSet<QueuePair>> = BTreeMap::new();
+    let mut replies = BTreeSet::new();
+    for wireup in wireups {
+        let ends = named_in(wireup, &connected);
+        if ends.is_empty() {
+            continue;
+        }
+        named.entry((wireup.src, wireup.worker, wireup.sender_endpoint)).or_default().extend(ends);
+        if wireup.receiver_endpoint != 0 {
+            replies.insert((wireup.src, wireup.worker, wireup.sender_endpoint, wireup.dst, wireup.receiver_endpoint));
+        }
+    }
+    for (src, worker, sender, dst, receiver) in replies {
+        let only = |ends: &BTreeSet<QueuePair>| ends.iter().next().copied().filter(|_| ends.len() == 1);
+        let Some(end) = named.get(&(src, worker, sender)).and_then(only) else { continue };
+        // The id is the receiver's: it tells nothing of its worker, so it must be the only one with that id.
+        let mut others = named.iter().filter(|((owner, _, id), _)| *owner == dst && *id == receiver);
+        let (Some((_, ends)), None) = (others.next(), others.next()) else { continue };
+        if let Some(other) = only(ends) {
+            pairs.pair(end, other, Evidence::Wireup);
+        }
+    }
+}
+
+fn by_answers(pairs: &mut Pairs, connections: &[ConnectionTotals]) {
+    let mut votes: BTreeMap<QueuePair, BTreeMap<QueuePair, u64>> = BTreeMap::new();
+    for connection in connections {
+        let key = &connection.key;
+        let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
+        for (&qpn, &count) in &connection.partners {
+            let sender = QueuePair { endpoint: key.src, qpn };
+            *votes.entry(receiver).or_default().entry(sender).or_default() += count;
+            *votes.entry(sender).or_default().entry(receiver).or_default() += count;
+        }
+    }
+    loop {
+        votes.retain(|end, _| !pairs.partners.contains_key(end));
+        for candidates in votes.values_mut() {
+            candidates.retain(|end, _| !pairs.partners.contains_key(end));
+        }
+        let favourites: BTreeMap<QueuePair, QueuePair> =
+            votes.iter().filter_map(|(end, candidates)| Some((*end, favourite(candidates)?))).collect();
+        let mutual: Vec<(QueuePair, QueuePair)> = favourites
+            .iter()
+            .filter(|(end, other)| end < other && favourites.get(other) == Some(end))
+            .map(|(end, other)| (*end, *other))
+            .collect();
+        if mutual.is_empty() {
+            return;
+        }
+        mutual.into_iter().for_each(|(end, other)| pairs.pair(end, other, Evidence::Answers));
+    }
+}
+
+/// The candidate with clearly the most votes.
+fn favourite(candidates: &BTreeMap<QueuePair, u64>) -> Option<QueuePair> {
+    let (best, most) = candidates.iter().max_by_key(|&(end, count)| (*count, std::cmp::Reverse(*end)))?;
+    let next = candidates.iter().filter(|(end, _)| *end != best).map(|(_, count)| *count).max().unwrap_or(0);
+    (*most >= next.saturating_mul(CLEAR).max(1)).then_some(*best)
+}
