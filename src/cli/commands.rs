@@ -25,7 +25,7 @@ pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
     if let Some(place) = &args.output {
         output::say(&format!("profile written to {}", place.display()));
     }
-    Ok(input::exit_code(&args.reading, &profile))
+    Ok(input::exit_code(&args.reading, &profile.coverage))
 }
 
 /// `ibscope inspect`.
@@ -36,7 +36,7 @@ pub(super) fn inspect(args: &Inspect) -> anyhow::Result<ExitCode> {
         Format::Csv => packets::Form::Csv,
         Format::Json => packets::Form::Json,
     };
-    let mut shown = Ok(Vec::new());
+    let mut shown = Ok(Default::default());
     output::results(|out| {
         let mut lines = packets::Lines::begin(form, &options.names, out)?;
         let mut written = Ok(());
@@ -46,8 +46,9 @@ pub(super) fn inspect(args: &Inspect) -> anyhow::Result<ExitCode> {
         });
         written
     })?;
-    output::notes(&shown?);
-    Ok(ExitCode::SUCCESS)
+    let (coverage, notes) = shown?;
+    output::notes(&notes);
+    Ok(input::exit_code(&args.reading, &coverage))
 }
 
 /// `ibscope matrix`.
@@ -58,6 +59,13 @@ pub(super) fn matrix(args: &Matrix) -> anyhow::Result<ExitCode> {
     let profile = input::profile(source, None)?;
     let matrix = matrix::matrix(&profile, args.by.into(), selection(args.by, args.traffic));
     let unit = args.unit.map_or(default_unit(args.by), Unit::from);
+    // Before the text: its reader may go away, and the figures are wanted all the same.
+    if let Some(svg) = svg {
+        svg.finish(figure::matrix_svg(&matrix, unit)?.as_bytes())?;
+    }
+    if let Some(png) = png {
+        png.finish(&figure::matrix_png(&matrix, unit)?)?;
+    }
     output::results(|out| match source.format {
         Format::Table => {
             out.write_all(text::matrix_table(&matrix, unit, &output::style(args.drawing.color)).as_bytes())
@@ -65,14 +73,8 @@ pub(super) fn matrix(args: &Matrix) -> anyhow::Result<ExitCode> {
         Format::Csv => csv::matrix_csv(&matrix, out),
         Format::Json => json::matrix_json(&matrix, out),
     })?;
-    if let Some(svg) = svg {
-        svg.finish(figure::matrix_svg(&matrix, unit)?.as_bytes())?;
-    }
-    if let Some(png) = png {
-        png.finish(&figure::matrix_png(&matrix, unit)?)?;
-    }
     output::notes(&profile.notes);
-    Ok(input::exit_code(&source.reading, &profile))
+    Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 
 /// `ibscope timeline`.
@@ -83,19 +85,20 @@ pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
     // Captures were read with these bins, or with wider ones where there would have been too many.
     let bin_ns = args.bin.filter(|_| pipeline::is_profile(&source.inputs[0]));
     let timeline = timeline::timeline(&profile, args.by.into(), selection(args.by, args.traffic), bin_ns)?;
-    output::results(|out| match source.format {
-        Format::Table => out.write_all(text::timeline_table(&timeline, &output::style(args.drawing.color)).as_bytes()),
-        Format::Csv => csv::timeline_csv(&timeline, out),
-        Format::Json => json::timeline_json(&timeline, out),
-    })?;
+    // Before the text: its reader may go away, and the figures are wanted all the same.
     if let Some(svg) = svg {
         svg.finish(figure::timeline_svg(&timeline)?.as_bytes())?;
     }
     if let Some(png) = png {
         png.finish(&figure::timeline_png(&timeline)?)?;
     }
+    output::results(|out| match source.format {
+        Format::Table => out.write_all(text::timeline_table(&timeline, &output::style(args.drawing.color)).as_bytes()),
+        Format::Csv => csv::timeline_csv(&timeline, out),
+        Format::Json => json::timeline_json(&timeline, out),
+    })?;
     output::notes(&profile.notes);
-    Ok(input::exit_code(&source.reading, &profile))
+    Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 
 /// `ibscope ranks`.
@@ -108,7 +111,7 @@ pub(super) fn ranks(args: &Ranks) -> anyhow::Result<ExitCode> {
         Format::Json => ranks::ranks_json(&profile, out),
     })?;
     output::notes(&profile.notes);
-    Ok(input::exit_code(&source.reading, &profile))
+    Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 
 fn selection(by: ByArg, traffic: Option<TrafficArg>) -> Selection {

@@ -2,15 +2,26 @@
 
 use super::args::{Reading, Source};
 use super::{files, output};
-use crate::model::Profile;
-use crate::pipeline::{self, Options};
+use crate::model::{Coverage, Profile};
+use crate::pipeline::{self, Moment, Options};
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Arguments that contradict each other.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct UsageError(&'static str);
+
 /// The options that all reading commands share.
 pub(super) fn options(reading: &Reading) -> anyhow::Result<Options> {
+    if let (Some(Moment::SinceStart(from)), Some(Moment::SinceStart(to)))
+    | (Some(Moment::Absolute(from)), Some(Moment::Absolute(to))) = (reading.from, reading.to)
+        && from >= to
+    {
+        return Err(UsageError("--from must lie before --to").into());
+    }
     Ok(Options {
         threads: reading.threads,
         from: reading.from,
@@ -63,8 +74,8 @@ pub(super) fn analyze(paths: &[PathBuf], options: &Options) -> anyhow::Result<Pr
 }
 
 /// The exit code that the coverage asks for.
-pub(super) fn exit_code(reading: &Reading, profile: &Profile) -> ExitCode {
-    let decoded = profile.coverage.decoded_percent();
+pub(super) fn exit_code(reading: &Reading, coverage: &Coverage) -> ExitCode {
+    let decoded = coverage.decoded_percent();
     if decoded >= reading.min_coverage {
         return ExitCode::SUCCESS;
     }

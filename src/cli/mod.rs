@@ -28,8 +28,8 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::say(&format!("ibscope: {error:#}"));
-            ExitCode::FAILURE
+            output::say(&format!("ibscope: {}", output::describe(&error)));
+            if error.is::<input::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

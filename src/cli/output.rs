@@ -27,6 +27,17 @@ pub(super) fn results(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> i
     out.flush()
 }
 
+/// An error and its causes, each said once: many messages hold their cause already.
+pub(super) fn describe(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |mut text, cause| {
+        if !text.contains(&cause) {
+            text.push_str(if text.is_empty() { "" } else { ": " });
+            text.push_str(&cause);
+        }
+        text
+    })
+}
+
 /// True where the reader of standard output has gone.
 pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let is = |error: &(dyn std::error::Error + 'static)| {

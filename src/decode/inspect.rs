@@ -1,17 +1,21 @@
 //! Batch of records -> packets with everything that `inspect` shows of them.
 
 use super::Options;
-use crate::model::{Batch, InspectedPacket};
+use crate::model::coverage::BatchCounts;
+use crate::model::{Batch, Coverage, InspectedPacket};
+use ibscope_parsers::ParseError;
 use ibscope_parsers::frame::erf::ErfHeader;
 use ibscope_parsers::frame::{Item, LinkType, Record};
 use ibscope_parsers::ib::Packet;
 use ibscope_parsers::ib::crc::verify_icrc;
 use ibscope_parsers::link::{self, Framed, Located, Location};
 
-/// Reads all headers of a batch's InfiniBand packets. Records that are none, or whose BTH was cut, are left out.
+/// Reads all headers of a batch's InfiniBand packets. Records that are none, or whose BTH was cut, are left out; the
+/// coverage counts records, InfiniBand packets and those that could not be decoded.
 #[must_use]
-pub fn inspect(batch: &Batch, options: &Options) -> Vec<InspectedPacket> {
+pub fn inspect(batch: &Batch, options: &Options) -> (Vec<InspectedPacket>, Coverage) {
     let mut packets = Vec::new();
+    let mut counts = BatchCounts::default();
     let mut framing = batch.framing.clone();
     let mut frame = batch.first_record;
     let mut at = 0;
@@ -20,24 +24,34 @@ pub fn inspect(batch: &Batch, options: &Options) -> Vec<InspectedPacket> {
         at += length;
         let Item::Record(record) = item else { continue };
         frame += 1;
+        counts.counts.records += 1;
         if !options.covers(record.time_ns) {
             continue;
         }
-        if let Ok(Located::Infiniband(location)) = link::locate(record.link_type, record.data, record.original_bytes) {
-            packets.extend(packet(frame, &record, &location));
+        let found = match link::locate(record.link_type, record.data, record.original_bytes) {
+            Ok(Located::Infiniband(location)) => packet(frame, &record, &location),
+            Ok(Located::Other(_)) => continue,
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(packet) => {
+                counts.counts.infiniband += 1;
+                packets.push(packet);
+            }
+            Err(error) => *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1,
         }
     }
-    packets
+    (packets, counts.into_coverage())
 }
 
-fn packet(frame: u64, record: &Record<'_>, location: &Location) -> Option<InspectedPacket> {
-    let packet = Packet::parse_lax(record.data, location).ok()?;
+fn packet(frame: u64, record: &Record<'_>, location: &Location) -> Result<InspectedPacket, ParseError> {
+    let packet = Packet::parse_lax(record.data, location)?;
     let capture_header_bytes = match (location.framed, record.link_type) {
         (Framed::Native, _) => location.start,
         (_, LinkType::ERF) => ErfHeader::parse(record.data).map_or(0, |header| header.header_bytes),
         _ => 0,
     };
-    Some(InspectedPacket {
+    Ok(InspectedPacket {
         frame,
         time_ns: record.time_ns,
         src: location.src,

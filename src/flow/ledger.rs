@@ -124,16 +124,13 @@ impl Ledger {
             if at < inside_start {
                 put(Run { start: at, end: inside_start, count: 1 });
                 occurrence.get_or_insert(1);
+                at = inside_start;
             }
             put(Run { start: run.start, end: inside_start, count: run.count });
             put(Run { start: inside_start, end: inside_end, count: run.count + 1 });
             if inside_start < inside_end {
                 occurrence.get_or_insert(run.count + 1);
                 at = inside_end;
-            } else if run.start >= end && at < end {
-                put(Run { start: at, end, count: 1 });
-                occurrence.get_or_insert(1);
-                at = end;
             }
             put(Run { start: inside_end.max(run.start), end: run.end, count: run.count });
         }

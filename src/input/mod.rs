@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// The file could not be opened.
-    #[error("{}: cannot be opened: {source}", path.display())]
+    #[error("{}: cannot be opened: {source}; check the path and who may read it", path.display())]
     Open {
         /// The input.
         path: PathBuf,

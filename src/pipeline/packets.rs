@@ -3,18 +3,18 @@
 use super::{Error, Options, decode_options, pool};
 use crate::decode;
 use crate::input::{self, Capture, SourceOptions};
-use crate::model::InspectedPacket;
+use crate::model::{Coverage, InspectedPacket};
 use rayon::ThreadPool;
 use rayon::prelude::*;
 use std::path::PathBuf;
 
 /// Hands packets to `show` in the order of time: each input in its own order, the inputs merged. `show` ends the work by
-/// returning false. Gives back a note for each input that ended early.
+/// returning false. Gives back what was read, and a note for each input that ended early.
 pub fn inspect(
     paths: &[PathBuf],
     options: &Options,
     show: &mut dyn FnMut(&InspectedPacket) -> bool,
-) -> Result<Vec<String>, Error> {
+) -> Result<(Coverage, Vec<String>), Error> {
     let captures = input::open(paths, &SourceOptions::default())?;
     let decode = decode_options(&captures, options);
     let pool = pool(options.threads)?;
@@ -34,7 +34,10 @@ pub fn inspect(
         let note = stream.capture.ending().note?;
         Some(format!("{}: {note}", stream.capture.path().display()))
     };
-    Ok(streams.iter().filter_map(note).collect())
+    let notes = streams.iter().filter_map(note).collect();
+    let mut coverage = Coverage::default();
+    streams.iter().for_each(|stream| coverage.merge(&stream.coverage));
+    Ok((coverage, notes))
 }
 
 /// One input, with the packets that are decoded and not yet shown.
@@ -43,11 +46,12 @@ struct Stream {
     /// The next packet is the last of the list.
     ready: Vec<InspectedPacket>,
     ended: bool,
+    coverage: Coverage,
 }
 
 impl Stream {
     fn new(capture: Capture) -> Self {
-        Self { capture, ready: Vec::new(), ended: false }
+        Self { capture, ready: Vec::new(), ended: false, coverage: Coverage::default() }
     }
 
     fn time_ns(&self) -> Option<i64> {
@@ -60,9 +64,12 @@ impl Stream {
                 .take(pool.current_num_threads() * 2)
                 .collect();
             self.ended = batches.is_empty();
-            let packets: Vec<Vec<InspectedPacket>> =
+            let inspected: Vec<_> =
                 pool.install(|| batches.par_iter().map(|batch| decode::inspect(batch, options)).collect());
-            self.ready = packets.into_iter().flatten().collect();
+            for (packets, coverage) in inspected {
+                self.ready.extend(packets);
+                self.coverage.merge(&coverage);
+            }
             self.ready.reverse();
         }
     }

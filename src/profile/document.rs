@@ -7,11 +7,12 @@ use ibscope_parsers::Endpoint;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-const FORMAT: &str = "ibscope profile";
+pub(super) const FORMAT: &str = "ibscope profile";
 
 /// The part that every version has.
 #[derive(Deserialize)]
 pub(super) struct Head {
+    pub(super) format: String,
     pub(super) version: u32,
     pub(super) ibscope: String,
 }

@@ -43,8 +43,16 @@ pub enum ProfileError {
         source: io::Error,
     },
     /// Something else is in the way.
-    #[error("{}: exists and is no profile (it holds no {DOCUMENT}); choose another name with -o or remove it", path.display())]
+    #[error("{}: exists and {why}; choose another name with -o or remove it", path.display())]
     InTheWay {
+        /// The place.
+        path: PathBuf,
+        /// What it is.
+        why: String,
+    },
+    /// The place has no name of its own.
+    #[error("{}: a profile needs a name, for example job.ibp", path.display())]
+    Nameless {
         /// The place.
         path: PathBuf,
     },
@@ -101,12 +109,13 @@ pub struct Writer {
 impl Writer {
     /// Prepares `place`. A profile that is there is replaced when the new one is whole.
     pub fn create(place: &Path) -> Result<Self, ProfileError> {
-        if place.exists() && !is_profile(place) {
-            return Err(ProfileError::InTheWay { path: place.to_owned() });
+        if place.file_name().is_none() {
+            return Err(ProfileError::Nameless { path: place.to_owned() });
         }
-        let mut name = place.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".part-{}", std::process::id()));
-        let scratch = place.with_file_name(name);
+        if place.exists() {
+            in_the_way(place)?;
+        }
+        let scratch = beside(place, "part");
         fs::create_dir(&scratch).map_err(io_error(&scratch, "cannot be created"))?;
         Ok(Self { place: place.to_owned(), scratch })
     }
@@ -121,11 +130,47 @@ impl Writer {
         tables::write(&self.scratch.join(CONNECTIONS), tables::connections(&profile.connections))?;
         tables::write(&self.scratch.join(TIMELINE), tables::timeline(&profile.timeline))?;
         tables::write(&self.scratch.join(CM), tables::cm(&profile.cm))?;
-        if self.place.exists() {
-            fs::remove_dir_all(&self.place).map_err(io_error(&self.place, "cannot be replaced"))?;
+        // The old profile is put aside first, so that there is a whole one at any time.
+        let old = beside(&self.place, "old");
+        let replaces = self.place.exists();
+        if replaces {
+            in_the_way(&self.place)?;
+            fs::rename(&self.place, &old).map_err(io_error(&self.place, "cannot be replaced"))?;
         }
-        fs::rename(&self.scratch, &self.place).map_err(io_error(&self.place, "cannot be put in place"))
+        if let Err(error) = fs::rename(&self.scratch, &self.place) {
+            if replaces {
+                // Back to where it was; the error to tell is the first one.
+                let _ = fs::rename(&old, &self.place);
+            }
+            return Err(io_error(&self.place, "cannot be put in place")(error));
+        }
+        if replaces {
+            fs::remove_dir_all(&old).map_err(io_error(&old, "cannot be removed"))?;
+        }
+        Ok(())
     }
+}
+
+/// A name beside `place` that no other process uses.
+fn beside(place: &Path, what: &str) -> PathBuf {
+    let mut name = place.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{what}-{}", std::process::id()));
+    place.with_file_name(name)
+}
+
+/// Refuses to replace anything but a profile with nothing else in its folder.
+fn in_the_way(place: &Path) -> Result<(), ProfileError> {
+    let refuse = |why: String| Err(ProfileError::InTheWay { path: place.to_owned(), why });
+    if !is_profile(place) {
+        return refuse(format!("is no profile (it has no {DOCUMENT} of ibscope's)"));
+    }
+    for entry in fs::read_dir(place).map_err(io_error(place, "cannot be read"))? {
+        let name = entry.map_err(io_error(place, "cannot be read"))?.file_name();
+        if ![DOCUMENT, CONNECTIONS, TIMELINE, CM].iter().any(|own| name == **own) {
+            return refuse(format!("holds {} beside the profile", name.display()));
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Writer {
@@ -138,7 +183,8 @@ impl Drop for Writer {
 /// True where `path` is a profile's folder.
 #[must_use]
 pub fn is_profile(path: &Path) -> bool {
-    path.join(DOCUMENT).is_file()
+    let text = fs::read_to_string(path.join(DOCUMENT)).unwrap_or_default();
+    serde_json::from_str::<document::Head>(&text).is_ok_and(|head| head.format == document::FORMAT)
 }
 
 /// Reads a profile.

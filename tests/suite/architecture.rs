@@ -58,7 +58,7 @@ fn named_after(prefix: &str, text: &str) -> BTreeSet<String> {
                     '}' if depth == 0 => break,
                     '}' => depth -= 1,
                     ',' if depth == 0 => {
-                        found.insert(name(std::mem::take(&mut part).trim())).then_some(()).unwrap_or(())
+                        found.insert(name(std::mem::take(&mut part).trim()));
                     }
                     _ if depth == 0 => part.push(c),
                     _ => {}

@@ -170,20 +170,29 @@ fn messages_of_all_runs_equal_what_must_stand_on_the_wire() {
     assert_eq!(checked, 22, "runs with a wire.csv");
 }
 
-/// On four nodes one port shows the pairs of its node. In the run that was cut to 128 bytes the ranks of two nodes stand in
-/// the connection messages behind the cut, which one port alone does not make up for.
+/// On four nodes one port shows the pairs of its node. A rank that sends to that node on other communicators only is not
+/// told there, and stays unknown: its messages are counted all the same.
 #[test]
 fn one_port_of_four_shows_the_pairs_of_its_node() {
-    for run in runs::all().iter().filter(|run| run.nodes == 4 && !run.folder.join("SNAPLEN").exists()) {
+    let mut unknown = 0;
+    for run in runs::all().iter().filter(|run| run.nodes == 4) {
         let Some(wire) = run.truth("wire.csv") else { continue };
         let nodes = run.node_of_rank();
         for port in 1..=4 {
-            let own: BTreeMap<_, _> = wire
-                .iter()
-                .filter(|((src, dst), _)| nodes[src] == port || nodes[dst] == port)
-                .map(|(k, v)| (*k, *v))
-                .collect();
-            assert_eq!(by_rank(&profile(&[run.node(port)])), as_text(&own), "{}: node {port}", run.name);
+            let found = by_rank(&profile(&[run.node(port)]));
+            let place = format!("{}: node {port}: {found:?}", run.name);
+            let mut expected: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
+            for (&(src, dst), sums) in wire.iter().filter(|((src, dst), _)| nodes[src] == port || nodes[dst] == port) {
+                let known = found.contains_key(&(src.to_string(), dst.to_string()));
+                let name =
+                    |rank: u32| if known || nodes[&rank] == port { rank.to_string() } else { "unknown".to_owned() };
+                let cell = expected.entry((name(src), name(dst))).or_default();
+                (cell.0, cell.1) = (cell.0 + sums.0, cell.1 + sums.1);
+                unknown += u32::from(!known);
+            }
+            assert_eq!(found, expected, "{place}");
         }
     }
+    // Rank 2 of bt.S at the ports of nodes 2 and 4, whose connection messages are cut; ranks 1 and 3 of the halo.
+    assert!(unknown <= 12, "{unknown} pairs with an unknown rank");
 }

@@ -199,7 +199,8 @@ mod tests {
             assert_eq!(locate(link_type, &[0; 64], 64), Ok(expected));
         }
         assert_eq!(NotInfiniband::LinkType(LinkType(147)).to_string(), "link type 147");
-        assert_eq!(NotInfiniband::EtherType(0x806).to_string(), "EtherType 0x0806");
+        assert_eq!(NotInfiniband::EtherType(0x806).to_string(), "ARP");
+        assert_eq!(NotInfiniband::EtherType(0x1234).to_string(), "EtherType 0x1234");
     }
 
     #[test]
