@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Time and peak memory of the whole program beside other tools, on generated captures of a mirror sink.
+# Time and peak memory of the whole program beside other tools, on generated captures of 16 ports, each packet once.
 #
 #   benches/whole-process.sh [SIZE]     SIZE of each capture: bytes, or with K, M or G (default 1G)
 #
@@ -77,7 +77,7 @@ done
 
 # Packets that stand in a capture, which ibscope-generate knows: each of them twice.
 make_capture() { # KIND BYTES FILE
-    "$generate" --framing native --kind "$1" --bytes "$2" --lids 64 --mirror 2 --output "$3" --totals "$work/totals"
+    "$generate" --framing native --kind "$1" --bytes "$2" --lids 16 --mirror 1 --output "$3" --totals "$work/totals"
     awk -F, 'NR > 1 { packets += $6 } END { print 2 * packets }' "$work/totals"
 }
 

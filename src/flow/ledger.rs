@@ -82,22 +82,41 @@ impl Ledger {
                 return 1;
             }
         }
+        // Copies and repeats are near the end: the search starts there.
+        let inside = self.runs.iter().rposition(|run| run.start <= start);
+        if let Some(index) = inside.filter(|&index| self.runs[index].start == start && end <= self.runs[index].end)
+            && let Some(occurrence) = self.add_at_start(index, end)
+        {
+            return occurrence;
+        }
         self.bound();
         let from = self.runs.partition_point(|run| run.end <= start);
         let to = self.runs.partition_point(|run| run.start < end);
-        // The next copy at a sink: the run that waits gives its first number to the run before it.
-        if to == from + 1
-            && let Some([before, waiting]) = from.checked_sub(1).and_then(|first| self.runs.get_mut(first..to))
-            && waiting.start == start
-            && end < waiting.end
-            && before.end == start
-            && before.count == waiting.count + 1
-        {
-            before.end = end;
-            waiting.start = end;
-            return before.count;
-        }
         self.splice(from, to, start, end)
+    }
+
+    /// The next copy at a sink: it takes the start of a run, or all of it, as the run before it did; or stands alone.
+    fn add_at_start(&mut self, index: usize, end: i64) -> Option<u32> {
+        let run = self.runs[index];
+        let whole = run.end == end;
+        let count = run.count + 1;
+        if whole && self.runs.get(index + 1).is_some_and(|next| next.start == end && next.count == count) {
+            return None;
+        }
+        let joins = |before: &Run| before.end == run.start && before.count == count;
+        match index.checked_sub(1).map(|before| &mut self.runs[before]).filter(|before| joins(before)) {
+            Some(before) => {
+                before.end = end;
+                if whole {
+                    self.runs.remove(index);
+                } else {
+                    self.runs[index].start = end;
+                }
+            }
+            None if whole => self.runs[index].count = count,
+            None => return None,
+        }
+        Some(count)
     }
 
     /// The general case: counts [start, end) once more, where the runs `from..to` overlap it.

@@ -23,7 +23,7 @@ const MAX_WAITING: usize = 16;
 /// PSNs that can wait between two endpoints in one direction. Beyond that all are forgotten: the answers were not
 /// captured.
 const MAX_PSNS: usize = 1 << 14;
-/// Votes that settle a connection's partner: from there on its answers are not looked at any more.
+/// Votes that settle a connection's partner: from there on neither its requests nor its answers are looked at.
 const SETTLED: u32 = 64;
 
 /// Votes for the other direction of connections.
@@ -33,6 +33,27 @@ pub(super) struct Pairing {
     waiting: HashMap<(Endpoint, Endpoint), Waiting, FixedState>,
     /// By number of the connection that answers.
     votes: HashMap<u32, Vec<(u32, u32)>, FixedState>,
+    /// Connections whose requests, and whose answers, need not be looked at any more.
+    settled_requests: Settled,
+    settled_answers: Settled,
+}
+
+/// Numbers of connections.
+#[derive(Debug, Default)]
+struct Settled(Vec<bool>);
+
+impl Settled {
+    fn contains(&self, connection: u32) -> bool {
+        self.0.get(connection as usize).copied().unwrap_or(false)
+    }
+
+    fn insert(&mut self, connection: u32) {
+        let index = connection as usize;
+        if index >= self.0.len() {
+            self.0.resize(index + 1, false);
+        }
+        self.0[index] = true;
+    }
 }
 
 type Waiting = HashMap<u32, Vec<u32>, FixedState>;
@@ -40,6 +61,9 @@ type Waiting = HashMap<u32, Vec<u32>, FixedState>;
 impl Pairing {
     /// A request that wants an answer with this PSN.
     pub(super) fn request(&mut self, key: &ConnectionKey, connection: u32, psn: u32) {
+        if self.settled_requests.contains(connection) {
+            return;
+        }
         let waiting = self.waiting.entry((key.src, key.dst)).or_default();
         if waiting.len() >= MAX_PSNS {
             waiting.clear();
@@ -52,26 +76,28 @@ impl Pairing {
 
     /// An answer with this PSN.
     pub(super) fn answer(&mut self, key: &ConnectionKey, connection: u32, psn: u32) {
+        if self.settled_answers.contains(connection) {
+            return;
+        }
         let Some(waiting) = self.waiting.get_mut(&(key.dst, key.src)) else { return };
         let Some(candidates) = waiting.get_mut(&psn) else { return };
         let votes = self.votes.entry(connection).or_default();
-        if votes.iter().any(|(_, count)| *count >= SETTLED) {
-            // Only its own partner's request is answered by this.
-            let partner = votes.iter().max_by_key(|(_, count)| *count).map(|(partner, _)| *partner);
-            candidates.retain(|candidate| Some(*candidate) != partner);
-        } else {
-            for candidate in candidates.iter() {
-                if let Some((_, count)) = votes.iter_mut().find(|(partner, _)| partner == candidate) {
-                    *count += 1;
-                } else if votes.len() < MAX_PARTNERS {
-                    votes.push((*candidate, 1));
+        for candidate in candidates.iter() {
+            if let Some((_, count)) = votes.iter_mut().find(|(partner, _)| partner == candidate) {
+                *count += 1;
+                if *count == SETTLED {
+                    self.settled_requests.insert(*candidate);
+                    self.settled_answers.insert(connection);
                 }
+            } else if votes.len() < MAX_PARTNERS {
+                votes.push((*candidate, 1));
             }
-            // The likeliest of the candidates has its answer now.
-            let likeliest = |candidate: &u32| votes.iter().find(|(partner, _)| partner == candidate).map(|(_, n)| *n);
-            if let Some(index) = (0..candidates.len()).max_by_key(|&index| likeliest(&candidates[index])) {
-                candidates.swap_remove(index);
-            }
+        }
+        // The likeliest of the candidates has its answer now.
+        let votes_for =
+            |candidate: &u32| votes.iter().find(|(partner, _)| partner == candidate).map(|(_, count)| *count);
+        if let Some(index) = (0..candidates.len()).max_by_key(|&index| votes_for(&candidates[index])) {
+            candidates.swap_remove(index);
         }
         if candidates.is_empty() {
             waiting.remove(&psn);
