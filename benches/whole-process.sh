@@ -75,10 +75,10 @@ for tool in capinfos tcpdump tshark; do
     if has "$tool"; then tools+=("$tool"); fi
 done
 
-# Packets that stand in a capture, which ibscope-generate knows: each of them twice.
+# Packets that stand in a capture, which ibscope-generate knows.
 make_capture() { # KIND BYTES FILE
     "$generate" --framing native --kind "$1" --bytes "$2" --lids 16 --mirror 1 --output "$3" --totals "$work/totals"
-    awk -F, 'NR > 1 { packets += $6 } END { print 2 * packets }' "$work/totals"
+    awk -F, 'NR > 1 { packets += $6 } END { print packets }' "$work/totals"
 }
 
 measure() { # KIND
