@@ -18,6 +18,7 @@ pub mod frame;
 pub mod ib;
 pub mod layer;
 pub mod link;
+pub mod location;
 pub mod mpi;
 pub mod time;
 

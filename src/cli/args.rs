@@ -1,7 +1,8 @@
 //! What can be typed.
 
 use crate::pipeline::Moment;
-use crate::report::matrix::{By, Selection, Unit};
+use crate::report::By;
+use crate::report::matrix::{Selection, Unit};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 

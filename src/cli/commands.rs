@@ -4,7 +4,8 @@ use super::args::{Analyze, ByArg, Format, Inspect, Matrix, Ranks, Timeline, Traf
 use super::files::Output;
 use super::{input, output};
 use crate::pipeline;
-use crate::report::matrix::{By, Selection, Unit};
+use crate::report::By;
+use crate::report::matrix::{Selection, Unit};
 use crate::report::{csv, figure, json, matrix, packets, ranks, text, timeline};
 use std::process::ExitCode;
 

@@ -21,7 +21,6 @@ use ibscope_parsers::{Endpoint, Qpn};
 use ledger::Ledger;
 use pairing::Pairing;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 /// Path MTU that is assumed for the span of a READ request while none is known: the largest, so that a span is never
 /// longer than the truth.
@@ -146,14 +145,14 @@ impl Tracker {
     }
 
     fn connection(&mut self, key: ConnectionKey) -> u32 {
-        match self.index.entry(key) {
-            Entry::Occupied(entry) => *entry.get(),
-            Entry::Vacant(entry) => {
-                let id = self.connections.len() as u32;
-                self.connections.push(Connection::default());
-                *entry.insert(id)
-            }
+        // Looked up first: nearly every packet's connection is known, and a look-up is much cheaper than an entry.
+        if let Some(id) = self.index.get(&key) {
+            return *id;
         }
+        let id = self.connections.len() as u32;
+        self.connections.push(Connection::default());
+        self.index.insert(key, id);
+        id
     }
 
     /// Sequence numbers that the packet takes, and the path MTU as it becomes known.

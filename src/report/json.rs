@@ -1,7 +1,8 @@
 //! JSON for programs.
 
-use super::matrix::{By, Cell, Matrix, Selection};
+use super::matrix::{Cell, Matrix, Selection};
 use super::timeline::Timeline;
+use super::who::By;
 use super::who::Label;
 use serde_json::{Value, json};
 use std::io::{self, Write};

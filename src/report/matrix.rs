@@ -1,18 +1,9 @@
 //! Profile -> communication matrix, by endpoint or by rank. Row = sender, column = receiver.
 
-use super::who::{Label, Who};
+use super::who::{By, Label, Who};
 use crate::model::profile::{ConnectionRow, Traffic};
 use crate::model::{Kind, Profile};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What rows and columns are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// Ports: LID, GID or IP address.
-    Endpoint,
-    /// Ranks of `MPI_COMM_WORLD`.
-    Rank,
-}
 
 /// Which MPI messages count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ pub mod text;
 pub mod timeline;
 mod who;
 
-pub use who::Label;
+pub use who::{By, Label};
 
 /// A rendering that is not possible.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,8 @@
 //! For people at a terminal: the summary of an analysis, the matrix and the timeline.
 
-use super::matrix::{By, Cell, Matrix, Selection, Unit};
+use super::matrix::{Cell, Matrix, Selection, Unit};
 use super::timeline::Timeline;
+use super::who::By;
 use super::who::Label;
 use std::fmt::Write as _;
 

@@ -1,7 +1,8 @@
 //! Profile -> traffic over time, by pair of endpoints or ranks.
 
 use super::ReportError;
-use super::matrix::{By, Cell, Selection};
+use super::matrix::{Cell, Selection};
+use super::who::By;
 use super::who::{Label, Who};
 use crate::model::{Kind, Profile};
 use std::collections::BTreeMap;

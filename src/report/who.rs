@@ -1,11 +1,19 @@
 //! Names of senders and receivers: endpoints, or the ranks behind them.
 
-use super::matrix::By;
 use crate::model::Profile;
 use crate::model::profile::ConnectionRow;
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+
+/// What rows and columns are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Ports: LID, GID or IP address.
+    Endpoint,
+    /// Ranks of `MPI_COMM_WORLD`.
+    Rank,
+}
 
 /// A sender or receiver. Sorted numerically, unknown ranks last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,8 +3,9 @@
 use crate::runs::{self, Run};
 use ibscope::model::{Kind, Profile};
 use ibscope::pipeline::{Options, analyze};
+use ibscope::report::By;
 use ibscope::report::Label;
-use ibscope::report::matrix::{self, By, Cell, Selection};
+use ibscope::report::matrix::{self, Cell, Selection};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

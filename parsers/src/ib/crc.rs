@@ -1,7 +1,7 @@
 //! The two check sums of a packet: ICRC (CRC-32, fields that routers change read as ones) and VCRC (CRC-16, native links).
 
 use crate::ib::{Bth, Grh, ICRC_BYTES, Lrh, VCRC_BYTES};
-use crate::link::{Framed, Location};
+use crate::location::{Framed, Location};
 use ::crc::{Algorithm, Crc, Table};
 use crc32fast::Hasher;
 

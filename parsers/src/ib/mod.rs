@@ -20,7 +20,7 @@ pub use lrh::Lrh;
 pub use mad::MadHeader;
 pub use opcode::{Opcode, Operation, Service};
 
-use crate::link::{Framed, Location};
+use crate::location::{Framed, Location};
 use crate::{Layer, ParseError};
 
 /// Length of the ICRC in bytes.

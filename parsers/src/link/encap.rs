@@ -1,14 +1,13 @@
 //! What stands before a native packet: the ERF header, and the header of a mirrored copy.
 
-use super::{Framed, Located, Location, NotInfiniband, Wire, ethernet, take_at};
+use super::ethernet;
+use super::wire::{SHORTEST_TRANSPORT_BYTES, Wire, take_at};
 use crate::error::take;
 use crate::field::Endpoint;
 use crate::frame::erf::ErfHeader;
-use crate::ib::{Bth, Grh, ICRC_BYTES, Lrh, VCRC_BYTES};
+use crate::ib::{Grh, Lrh, VCRC_BYTES};
+use crate::location::{Framed, Located, Location, NotInfiniband};
 use crate::{Layer, ParseError};
-
-/// BTH and ICRC: no packet of the InfiniBand transport is shorter behind its network headers.
-pub(super) const SHORTEST_TRANSPORT_BYTES: usize = Bth::LEN + ICRC_BYTES;
 
 /// Mark of a mirrored copy in bytes 10 and 11 of the outer packet, the `EtherType` of its raw header
 /// (ibdump's `--decap` tests the same), and the bytes before the inner LRH.

@@ -1,9 +1,10 @@
 //! Ethernet: tags and labels up to the network header.
 
-use super::{Located, NotInfiniband, Wire, encap, ip, take_at};
+use super::ip;
+use super::wire::{SHORTEST_TRANSPORT_BYTES, Wire, take_at};
 use crate::field::Endpoint;
 use crate::ib::Grh;
-use crate::link::{Framed, Location};
+use crate::location::{Framed, Located, Location, NotInfiniband};
 use crate::{Layer, ParseError};
 
 const IPV4: u16 = 0x0800;
@@ -62,7 +63,7 @@ fn roce_v1(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseError> {
         return Ok(Located::Other(NotInfiniband::IpProtocol(grh.next_header)));
     }
     let behind = usize::from(grh.pay_len);
-    if behind < encap::SHORTEST_TRANSPORT_BYTES {
+    if behind < SHORTEST_TRANSPORT_BYTES {
         return Err(ParseError::invalid(Layer::Grh, "PayLen", u64::from(grh.pay_len)).add_offset(at));
     }
     let ib_bytes = Grh::LEN + behind;

@@ -1,26 +1,12 @@
 //! IPv4 and IPv6 up to the UDP header.
 
-use super::{Located, NotInfiniband, Wire, take_at, udp};
+use super::udp;
+use super::wire::{Network, Wire, take_at};
 use crate::field::Endpoint;
-use crate::link::Framed;
+use crate::location::{Framed, Located, NotInfiniband};
 use crate::{Layer, ParseError};
 
 pub(super) const UDP: u8 = 17;
-
-/// An IP packet as far as RoCE needs it.
-#[derive(Clone, Copy)]
-pub(super) struct Network {
-    pub(super) framed: Framed,
-    /// Offset of the IP header.
-    pub(super) at: usize,
-    /// True length of the IP packet, header included.
-    pub(super) bytes: usize,
-    /// Offset of the UDP header.
-    pub(super) transport: usize,
-    pub(super) src: Endpoint,
-    pub(super) dst: Endpoint,
-    pub(super) wire: Wire,
-}
 
 /// An IP packet at `at` whose version nothing else names.
 pub(super) fn by_version(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseError> {

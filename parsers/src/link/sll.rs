@@ -1,6 +1,8 @@
 //! Linux cooked captures: the pseudo header that replaces the Ethernet header on the "any" device.
 
-use super::{Located, Wire, ethernet, take_at};
+use super::ethernet;
+use super::wire::{Wire, take_at};
+use crate::location::Located;
 use crate::{Layer, ParseError};
 
 /// Version 1: 16 bytes, the protocol last.

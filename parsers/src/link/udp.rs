@@ -1,8 +1,7 @@
 //! UDP: the port that means `RoCEv2`, and the true length of the packet.
 
-use super::encap::SHORTEST_TRANSPORT_BYTES;
-use super::ip::Network;
-use super::{Located, Location, NotInfiniband, take_at};
+use super::wire::{Network, SHORTEST_TRANSPORT_BYTES, take_at};
+use crate::location::{Located, Location, NotInfiniband};
 use crate::{Layer, ParseError};
 
 /// The destination port of `RoCEv2`. The source port says nothing: congestion notifications of real adapters use 0.

@@ -2,8 +2,9 @@
 
 use super::canvas::{Anchor, Area, Canvas, Figure, LINE, TEXT, TICK, TITLE, WIDTH, cut, pixels, widest, width};
 use super::scale::{ColorScale, NONE, human, is_light, steps, viridis};
+use crate::report::By;
 use crate::report::ReportError;
-use crate::report::matrix::{By, Matrix, Selection, Unit};
+use crate::report::matrix::{Matrix, Selection, Unit};
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, RGBColor, WHITE};
 

@@ -2,8 +2,9 @@
 
 use super::series::Series;
 use super::*;
+use crate::report::By;
 use crate::report::Label;
-use crate::report::matrix::{By, Cell, Selection};
+use crate::report::matrix::{Cell, Selection};
 use crate::report::timeline::TimelineBin;
 use std::collections::BTreeMap;
 

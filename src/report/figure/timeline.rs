@@ -3,8 +3,9 @@
 use super::canvas::{Anchor, Area, Canvas, Figure, LINE, TEXT, TICK, TITLE, WIDTH, cut, widest, width};
 use super::scale::{OKABE_ITO, axis, prefix_of};
 use super::series::Series;
+use crate::report::By;
 use crate::report::ReportError;
-use crate::report::matrix::{By, Selection};
+use crate::report::matrix::Selection;
 use crate::report::timeline::Timeline;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, RGBColor};
