@@ -1,7 +1,7 @@
 # make demo   build, analyse a recorded sample, draw it
 # make test   everything that must hold; installs what is missing
 # make bench  throughput, beside other tools where they are installed
-# make soak   the large ones: 2 GiB captures, long fuzzing
+# make soak   the large ones: captures of 2 GiB
 
 SHELL := /bin/sh
 CARGO ?= cargo
@@ -54,4 +54,4 @@ bench:
 	benches/whole-process.sh
 
 soak:
-	$(CARGO) nextest run --release --workspace --locked --run-ignored only --no-capture
+	$(CARGO) nextest run --release --locked --test soak --no-capture

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Parts into which the traffic of an input is dealt. More than cores, so that uneven parts even out; results do not
 /// depend on it.
 const SHARDS: usize = 32;
+/// Batches of a round per worker thread: enough that the end of a round, where workers wait for each other, is seldom.
+const BATCHES_PER_THREAD: usize = 4;
 /// Connection management messages that are kept per input and shard.
 const MAX_CM: usize = 1 << 16;
 
@@ -29,7 +31,7 @@ pub fn analyze(paths: &[PathBuf], options: &Options, progress: &(dyn Fn(u64) + S
     let decode = decode_options(&captures, options);
     let pool = pool(options.threads)?;
     let mut inputs: Vec<Input> = captures.iter().map(describe).collect();
-    let batches_per_round = pool.current_num_threads() * 2;
+    let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
     let readers = Readers::start(captures, batches_per_round);
     let mut analysis = Analysis::new(inputs.len(), options);
     pool.install(|| {
