@@ -32,7 +32,7 @@ pub(super) enum Command {
 #[derive(Debug, Args)]
 pub(super) struct Reading {
     /// Worker threads [default: one per core]
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = threads)]
     pub(super) threads: usize,
     /// Names of endpoints: csv `endpoint,name`, for example `17,node1`
     #[arg(long, value_name = "FILE")]
@@ -273,6 +273,14 @@ fn bin_ns(text: &str) -> Result<i64, String> {
     let duration: jiff::SignedDuration = text.parse().map_err(|_| expected())?;
     let ns = i64::try_from(duration.as_nanos()).map_err(|_| expected())?;
     if ns > 0 { Ok(ns) } else { Err("a bin must be at least 1ns wide".to_owned()) }
+}
+
+/// More threads than any machine has cores only take memory.
+const MAX_THREADS: usize = 1024;
+
+fn threads(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|&count: &usize| count <= MAX_THREADS);
+    count.ok_or_else(|| format!("expected a number from 0 (one per core) to {MAX_THREADS}"))
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -22,10 +22,14 @@ pub(super) fn hosts(path: Option<&Path>) -> anyhow::Result<BTreeMap<Endpoint, St
     for (index, line) in lines {
         let place = || format!("{}: line {}", path.display(), index + 1);
         let Some((endpoint, name)) = line.split_once(',') else {
-            bail!("{}: `{line}` has no comma; expected `endpoint,name`, for example `17,node1`", place());
+            bail!(
+                "{}: {} has no comma; expected `endpoint,name`, for example `17,node1`",
+                place(),
+                pipeline::quoted(line)
+            );
         };
         let endpoint: Endpoint =
-            endpoint.trim().parse().with_context(|| format!("{}: `{}`", place(), endpoint.trim()))?;
+            endpoint.trim().parse().with_context(|| format!("{}: {}", place(), pipeline::quoted(endpoint.trim())))?;
         if let Some(before) = names.insert(endpoint, name.trim().to_owned()) {
             bail!("{}: {endpoint} is named {before} already", place());
         }
@@ -40,7 +44,9 @@ pub(super) fn rankmap(path: Option<&Path>) -> anyhow::Result<Option<Vec<RankRow>
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
-    fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))
+    let text = fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    // Spreadsheets put a byte order mark in front.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
 /// A file that is opened before the work starts and stands in its place, whole, after it.

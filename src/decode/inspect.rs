@@ -1,6 +1,6 @@
 //! Batch of records -> packets with everything that `inspect` shows of them.
 
-use super::Options;
+use super::{Options, time_ns};
 use crate::model::coverage::BatchCounts;
 use crate::model::{Batch, Coverage, InspectedPacket};
 use ibscope_parsers::ParseError;
@@ -25,7 +25,7 @@ pub fn inspect(batch: &Batch, options: &Options) -> (Vec<InspectedPacket>, Cover
         let Item::Record(record) = item else { continue };
         frame += 1;
         counts.counts.records += 1;
-        if !options.covers(record.time_ns) {
+        if !options.covers(time_ns(&record)) {
             continue;
         }
         let found = match link::locate(record.link_type, record.data, record.original_bytes) {
@@ -53,7 +53,7 @@ fn packet(frame: u64, record: &Record<'_>, location: &Location) -> Result<Inspec
     };
     Ok(InspectedPacket {
         frame,
-        time_ns: record.time_ns,
+        time_ns: time_ns(record),
         src: location.src,
         dst: location.dst,
         opcode: packet.bth.opcode,

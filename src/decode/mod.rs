@@ -98,9 +98,10 @@ fn packet(
     options: &Options,
     counts: &mut BatchCounts,
 ) -> Option<PacketRecord> {
-    count_time(record.time_ns, counts);
+    let time_ns = time_ns(record);
+    count_time(time_ns, counts);
     counts.counts.records += 1;
-    if !options.covers(record.time_ns) {
+    if !options.covers(time_ns) {
         counts.counts.outside_window += 1;
         return None;
     }
@@ -147,7 +148,7 @@ fn packet(
         }
     }
     Some(PacketRecord::new(
-        record.time_ns.unwrap_or(PacketRecord::NO_TIME),
+        time_ns.unwrap_or(PacketRecord::NO_TIME),
         (location.src, location.dst),
         (headers.bth.opcode, headers.bth.dest_qp),
         (kind, headers.bth.psn, headers.bth.ack_req),
@@ -168,6 +169,11 @@ fn extension(headers: &Packet<'_>) -> u32 {
     } else {
         ext.aeth.map_or(0, |aeth| u32::from(aeth.syndrome) << 24 | aeth.msn)
     }
+}
+
+/// The time of a record. One at the end of what 64 bits hold is not to be taken for none, nor to lie outside every window.
+fn time_ns(record: &Record<'_>) -> Option<i64> {
+    record.time_ns.map(|time_ns| time_ns.clamp(PacketRecord::NO_TIME + 1, i64::MAX - 1))
 }
 
 fn is_group(endpoint: ibscope_parsers::Endpoint) -> bool {

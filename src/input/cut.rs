@@ -250,7 +250,12 @@ impl Capture {
                     Err(stop) => break stop,
                 }
             };
-            let offset_bytes = self.offset_bytes + at as u64;
+            // Blocks before the first packet (comments, name tables) are done with: what is kept does not grow with them.
+            self.framing = framing;
+            self.buffer.copy_within(at..self.filled, 0);
+            self.filled -= at;
+            self.offset_bytes += at as u64;
+            let offset_bytes = self.offset_bytes;
             if !stop.is_truncated() {
                 return Err(corrupt(&self.path, offset_bytes, stop));
             }
@@ -258,11 +263,11 @@ impl Capture {
                 End::Failed(source) => return Err(unreadable(&self.path, offset_bytes, source)),
                 End::Clean => {
                     let length_bytes = self.offset_bytes + self.filled as u64;
-                    let missing = if at == self.filled { "it holds no packet".to_owned() } else { describe(&stop) };
+                    let missing = if self.filled == 0 { "it holds no packet".to_owned() } else { describe(&stop) };
                     return Err(InputError::NoRecord { path: self.path.clone(), length_bytes, missing });
                 }
                 End::Open => {
-                    wanted = wanted.max(self.filled) * 2;
+                    wanted = if at > 0 { HEAD_BYTES } else { wanted.max(self.filled) * 2 };
                     self.fill(wanted);
                 }
             }

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Parts into which the traffic of an input is dealt. More than cores, so that uneven parts even out; results do not
 /// depend on it.
 const SHARDS: usize = 32;
+/// Bins are not made wider than this: all of a capture lies in one or two of them then, and a cell is left per connection.
+const WIDEST_BIN_NS: i64 = 1 << 60;
 /// Batches of a round per worker thread: enough that the end of a round, where workers wait for each other, is seldom.
 const BATCHES_PER_THREAD: usize = 4;
 /// Connection management messages that are kept per input and shard.
@@ -143,7 +145,10 @@ impl Analysis {
     /// needs only grow, so a width once too narrow stays too narrow.
     fn bound_timeline(&mut self) {
         let max_cells = self.max_cells;
-        while self.bin_ns.is_some() && self.cells(false) > max_cells && self.cells(true) > max_cells {
+        while self.bin_ns.is_some_and(|bin_ns| bin_ns < WIDEST_BIN_NS)
+            && self.cells(false) > max_cells
+            && self.cells(true) > max_cells
+        {
             self.bin_ns = self.bin_ns.map(|bin_ns| bin_ns.saturating_mul(2));
             self.widened = true;
             self.shards().for_each(|shard| shard.sums.widen());

@@ -15,7 +15,7 @@ mod packets;
 
 pub use crate::input::total_bytes;
 pub use crate::profile::{Writer, is_profile, read as load};
-pub use crate::ranks::rankmap::parse as parse_rankmap;
+pub use crate::ranks::rankmap::{parse as parse_rankmap, quoted};
 pub use adapt::adapt;
 pub use analysis::analyze;
 pub use packets::inspect;

@@ -5,7 +5,7 @@ use crate::model::profile::{Input, RankRow};
 use crate::model::{Coverage, Profile};
 use ibscope_parsers::Endpoint;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const FORMAT: &str = "ibscope profile";
 
@@ -32,6 +32,23 @@ pub(super) struct Document {
     mpi_read: bool,
     endpoints: Vec<EndpointEntry>,
     ranks: Vec<RankRow>,
+    /// The Parquet files beside this one.
+    tables: BTreeMap<String, TableDigest>,
+}
+
+/// Length and digest of a table's file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TableDigest {
+    length_bytes: u64,
+    /// Hexadecimal.
+    xxh3_128: String,
+}
+
+impl TableDigest {
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let xxh3_128 = format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes));
+        Self { length_bytes: bytes.len() as u64, xxh3_128 }
+    }
 }
 
 /// An endpoint with traffic, or one that the hosts file names.
@@ -43,7 +60,7 @@ struct EndpointEntry {
 }
 
 impl Document {
-    pub(super) fn from_profile(profile: &Profile) -> Self {
+    pub(super) fn new(profile: &Profile, tables: BTreeMap<String, TableDigest>) -> Self {
         let seen = profile.connections.iter().flat_map(|connection| [connection.src, connection.dst]);
         let endpoints: BTreeSet<Endpoint> = seen.chain(profile.names.keys().copied()).collect();
         let entry = |endpoint: Endpoint| EndpointEntry {
@@ -61,13 +78,14 @@ impl Document {
             mpi_read: profile.mpi_read,
             endpoints: endpoints.into_iter().map(entry).collect(),
             ranks: profile.ranks.clone(),
+            tables,
         }
     }
 
-    /// A profile without its tables.
-    pub(super) fn into_profile(self) -> Profile {
+    /// A profile without its tables, and their digests.
+    pub(super) fn into_profile(self) -> (Profile, BTreeMap<String, TableDigest>) {
         let named = |entry: EndpointEntry| Some((entry.endpoint.parse().ok()?, entry.name?));
-        Profile {
+        let profile = Profile {
             inputs: self.inputs,
             coverage: self.coverage,
             notes: self.notes,
@@ -76,6 +94,7 @@ impl Document {
             names: self.endpoints.into_iter().filter_map(named).collect(),
             ranks: self.ranks,
             ..Profile::default()
-        }
+        };
+        (profile, self.tables)
     }
 }

@@ -16,7 +16,8 @@ mod document;
 mod tables;
 
 use crate::model::Profile;
-use document::Document;
+use document::{Document, TableDigest};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -87,6 +88,12 @@ pub enum ProfileError {
         /// What is wrong.
         source: polars::error::PolarsError,
     },
+    /// A table is not the one that was written.
+    #[error("{}: damaged: it is not the table that was written with this profile; analyse the captures again", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
     /// A value in a table cannot be.
     #[error("{}: row {row}: {what}; the profile is damaged: analyse the captures again", path.display())]
     Value {
@@ -122,14 +129,23 @@ impl Writer {
 
     /// Writes the profile and puts it in its place.
     pub fn finish(self, profile: &Profile) -> Result<(), ProfileError> {
+        let tables = [
+            (CONNECTIONS, tables::connections(&profile.connections)),
+            (TIMELINE, tables::timeline(&profile.timeline)),
+            (CM, tables::cm(&profile.cm)),
+        ];
+        let mut digests = BTreeMap::new();
+        for (name, table) in tables {
+            let path = self.scratch.join(name);
+            tables::write(&path, table)?;
+            let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;
+            digests.insert(name.to_owned(), TableDigest::of(&bytes));
+        }
         let path = self.scratch.join(DOCUMENT);
-        let mut text = serde_json::to_string_pretty(&Document::from_profile(profile))
+        let mut text = serde_json::to_string_pretty(&Document::new(profile, digests))
             .map_err(|source| ProfileError::Document { path: path.clone(), source })?;
         text.push('\n');
         fs::write(&path, text).map_err(io_error(&path, "cannot be written"))?;
-        tables::write(&self.scratch.join(CONNECTIONS), tables::connections(&profile.connections))?;
-        tables::write(&self.scratch.join(TIMELINE), tables::timeline(&profile.timeline))?;
-        tables::write(&self.scratch.join(CM), tables::cm(&profile.cm))?;
         // The old profile is put aside first, so that there is a whole one at any time.
         let old = beside(&self.place, "old");
         let replaces = self.place.exists();
@@ -197,10 +213,22 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     if head.version != VERSION {
         return Err(ProfileError::Version { path, found: head.version, writer: head.ibscope });
     }
-    let mut profile = serde_json::from_str::<Document>(&text).map_err(document)?.into_profile();
-    profile.connections = tables::read_connections(&place.join(CONNECTIONS))?;
-    profile.timeline = tables::read_timeline(&place.join(TIMELINE), profile.connections.len())?;
-    profile.cm = tables::read_cm(&place.join(CM))?;
+    let (mut profile, digests) = serde_json::from_str::<Document>(&text).map_err(document)?.into_profile();
+    let table = |name: &str| {
+        let path = place.join(name);
+        let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;
+        // Damaged Parquet can take its reader down, so it is not shown any.
+        if digests.get(name) != Some(&TableDigest::of(&bytes)) {
+            return Err(ProfileError::Damaged { path });
+        }
+        Ok((path, bytes))
+    };
+    let (path, bytes) = table(CONNECTIONS)?;
+    profile.connections = tables::read_connections(&path, bytes)?;
+    let (path, bytes) = table(TIMELINE)?;
+    profile.timeline = tables::read_timeline(&path, bytes, profile.connections.len())?;
+    let (path, bytes) = table(CM)?;
+    profile.cm = tables::read_cm(&path, bytes)?;
     Ok(profile)
 }
 

@@ -10,6 +10,7 @@ use polars::prelude::{
     Column, DataFrame, NamedFrom, ParquetCompression, ParquetReader, ParquetWriter, PolarsResult, SerReader, Series,
 };
 use std::fs::File;
+use std::io::Cursor;
 use std::path::Path;
 
 /// Columns that connections and the timeline share.
@@ -142,9 +143,9 @@ pub(super) fn write(path: &Path, table: PolarsResult<DataFrame>) -> Result<(), P
     Ok(())
 }
 
-/// Reads the table of connections.
-pub(super) fn read_connections(path: &Path) -> Result<Vec<ConnectionRow>, ProfileError> {
-    let table = Table::open(path)?;
+/// Reads the table of connections. `path` is for errors, here and below.
+pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<ConnectionRow>, ProfileError> {
+    let table = Table::open(path, bytes)?;
     let (src, dst, kind) = (table.text("src")?, table.text("dst")?, table.text("kind")?);
     let (service, dest_qp, src_qp) = (table.u32("service_code")?, table.u32("dest_qp")?, table.u32("src_qp")?);
     let (first, last) = (table.i64("first_time_ns")?, table.i64("last_time_ns")?);
@@ -174,8 +175,8 @@ pub(super) fn read_connections(path: &Path) -> Result<Vec<ConnectionRow>, Profil
 }
 
 /// Reads the table of time; `connections` is the length of the table that it points into.
-pub(super) fn read_timeline(path: &Path, connections: usize) -> Result<Vec<TimelineRow>, ProfileError> {
-    let table = Table::open(path)?;
+pub(super) fn read_timeline(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Vec<TimelineRow>, ProfileError> {
+    let table = Table::open(path, bytes)?;
     let (time, connection, traffic) = (table.i64("time_ns")?, table.u32("connection")?, table.u64s(TRAFFIC)?);
     let row = |row: usize| {
         let connection = table.value(&connection, row)?;
@@ -189,8 +190,8 @@ pub(super) fn read_timeline(path: &Path, connections: usize) -> Result<Vec<Timel
 }
 
 /// Reads the table of connection management messages.
-pub(super) fn read_cm(path: &Path) -> Result<Vec<CmRow>, ProfileError> {
-    let table = Table::open(path)?;
+pub(super) fn read_cm(path: &Path, bytes: Vec<u8>) -> Result<Vec<CmRow>, ProfileError> {
+    let table = Table::open(path, bytes)?;
     let (time, src, dst, message) =
         (table.i64("time_ns")?, table.text("src")?, table.text("dst")?, table.text("message")?);
     let (local, remote) = (table.u32("local_comm_id")?, table.u32("remote_comm_id")?);
@@ -230,9 +231,8 @@ macro_rules! reader {
 }
 
 impl<'a> Table<'a> {
-    fn open(path: &'a Path) -> Result<Self, ProfileError> {
-        let file = File::open(path).map_err(super::io_error(path, "cannot be opened"))?;
-        let frame = ParquetReader::new(file).finish().map_err(|source| ProfileError::Table {
+    fn open(path: &'a Path, bytes: Vec<u8>) -> Result<Self, ProfileError> {
+        let frame = ParquetReader::new(Cursor::new(bytes)).finish().map_err(|source| ProfileError::Table {
             path: path.to_owned(),
             action: "read",
             source,

@@ -2,6 +2,7 @@
 
 use crate::model::profile::RankRow;
 use ibscope_parsers::Endpoint;
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// A file of names or ranks that cannot be used.
@@ -24,6 +25,7 @@ const EXPECTED: &str =
 /// Reads a rank map from its text. `path` is for errors.
 pub fn parse(path: &std::path::Path, text: &str) -> Result<Vec<RankRow>, TableError> {
     let mut rows: Vec<RankRow> = Vec::new();
+    let mut places: HashMap<(Endpoint, Option<u32>), u32> = HashMap::new();
     let mut has_header = false;
     for (index, line) in text.lines().enumerate() {
         let error = |what: String| TableError { path: path.to_owned(), line: index + 1, what, expected: EXPECTED };
@@ -33,18 +35,19 @@ pub fn parse(path: &std::path::Path, text: &str) -> Result<Vec<RankRow>, TableEr
         }
         if !has_header {
             if fields.first() != Some(&"rank") || fields.get(1) != Some(&"endpoint") {
-                return Err(error(format!("`{line}` is no header")));
+                return Err(error(format!("{} is no header", quoted(line))));
             }
             has_header = true;
             continue;
         }
         let [rank, endpoint, ..] = fields.as_slice() else {
-            return Err(error(format!("`{line}` has fewer than two fields")));
+            return Err(error(format!("{} has fewer than two fields", quoted(line))));
         };
-        let rank = rank.parse().map_err(|_| error(format!("`{rank}` is no rank")))?;
-        let endpoint: Endpoint = endpoint.parse().map_err(|problem| error(format!("`{endpoint}` is {problem}")))?;
+        let rank = rank.parse().map_err(|_| error(format!("{} is no rank", quoted(rank))))?;
+        let endpoint: Endpoint =
+            endpoint.parse().map_err(|problem| error(format!("{} is {problem}", quoted(endpoint))))?;
         let qpn = match fields.get(2).filter(|text| !text.is_empty()) {
-            Some(text) => Some(number(text).ok_or_else(|| error(format!("`{text}` is no queue pair number")))?),
+            Some(text) => Some(number(text).ok_or_else(|| error(format!("{} is no queue pair number", quoted(text))))?),
             None => None,
         };
         let row = RankRow {
@@ -55,9 +58,9 @@ pub fn parse(path: &std::path::Path, text: &str) -> Result<Vec<RankRow>, TableEr
             agreeing: 0,
             disagreeing: 0,
         };
-        let same_place = |other: &&RankRow| other.endpoint == row.endpoint && other.qpn == row.qpn;
-        if let Some(other) = rows.iter().find(same_place).filter(|other| other.rank != row.rank) {
-            return Err(error(format!("endpoint {} is rank {} already", row.endpoint, other.rank)));
+        let other = *places.entry((endpoint, qpn)).or_insert(rank);
+        if other != rank {
+            return Err(error(format!("endpoint {} is rank {other} already", row.endpoint)));
         }
         rows.push(row);
     }
@@ -67,6 +70,15 @@ pub fn parse(path: &std::path::Path, text: &str) -> Result<Vec<RankRow>, TableEr
     }
     rows.sort_by(|a, b| (a.rank, &a.endpoint, a.qpn).cmp(&(b.rank, &b.endpoint, b.qpn)));
     Ok(rows)
+}
+
+/// What stands in the file, made fit for a terminal and not longer than a line.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    const MOST: usize = 60;
+    let shown: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
+    let cut = if text.chars().nth(MOST).is_some() { "..." } else { "" };
+    format!("`{shown}{cut}`")
 }
 
 fn number(text: &str) -> Option<u32> {

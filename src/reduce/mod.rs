@@ -75,7 +75,8 @@ impl Accumulator {
         let sums = Sums {
             packets: 1,
             wire_bytes: u64::from(packet.wire_bytes),
-            payload_bytes: u64::from(packet.payload_bytes),
+            // A congestion notification has none, whatever bytes a broken one carries.
+            payload_bytes: if seen.turn == Turn::Other { 0 } else { u64::from(packet.payload_bytes) },
         };
         partial.sums[seen.turn as usize][class] += sums;
         let messages = u64::from(seen.counts_message);

@@ -58,7 +58,7 @@ pub fn timeline(profile: &Profile, by: By, selection: Selection, bin_ns: Option<
         if connection.kind != Kind::Data {
             continue;
         }
-        let time_ns = row.time_ns.div_euclid(wanted_ns) * wanted_ns;
+        let time_ns = row.time_ns.div_euclid(wanted_ns).saturating_mul(wanted_ns);
         let has_mpi = profile.mpi_read && connection.stack.is_some();
         let key = (time_ns, who.sender(connection), who.receiver(connection));
         cells.entry(key).or_default().add(by, selection, &row.traffic, has_mpi);

@@ -4,6 +4,7 @@ mod architecture;
 mod cli;
 mod cuts;
 mod framing;
+mod hostile;
 #[cfg(target_os = "linux")]
 mod memory;
 mod recorded;

@@ -15,6 +15,8 @@ use nom::{IResult, Parser};
 
 /// Block type of a section header; reads the same in both byte orders.
 pub(super) const SECTION_HEADER: u32 = 0x0A0D_0D0A;
+/// Interfaces that a section may have: each costs memory, and no capture has as many.
+const MAX_INTERFACES: usize = 1 << 16;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
@@ -74,6 +76,13 @@ impl Section {
             OBSOLETE_PACKET => Item::Record(self.obsolete_packet(block, total)?),
             INTERFACE_STATISTICS => Item::Statistics(self.statistics(block, total)?),
             INTERFACE_DESCRIPTION => {
+                if self.interfaces.len() >= MAX_INTERFACES {
+                    return Err(ParseError::invalid(
+                        Layer::PcapngBlock,
+                        "number of interfaces",
+                        MAX_INTERFACES as u64 + 1,
+                    ));
+                }
                 let interface = interface_description(block, order.nom(), total)?;
                 Arc::make_mut(&mut self.interfaces).push(interface);
                 Item::Other

@@ -1,0 +1,189 @@
+//! Hostile input, each case once found by attacking the program.
+
+use ibscope::pipeline::{Options, analyze, load};
+use ibscope::report::matrix::{Selection, matrix};
+use ibscope::report::timeline::timeline;
+use ibscope::report::{By, csv};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A native packet with an LRH and a BTH, four bytes of ICRC and two of VCRC.
+fn packet(opcode: u8, psn: u32, payload: &[u8], src: u16, qp: u32) -> Vec<u8> {
+    let words = ((8 + 12 + payload.len().next_multiple_of(4) + 4) / 4) as u16;
+    let mut bytes = vec![0, 2, 0, 2];
+    bytes.extend(words.to_be_bytes());
+    bytes.extend(src.to_be_bytes());
+    bytes.extend([opcode, 0, 0xFF, 0xFF]);
+    bytes.extend(qp.to_be_bytes());
+    bytes.extend(psn.to_be_bytes());
+    bytes.extend(payload);
+    bytes.resize(usize::from(words) * 4 + 2, 0);
+    bytes
+}
+
+fn pcap(packets: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+    let mut file = vec![0xD4, 0xC3, 0xB2, 0xA1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0, 247, 0, 0, 0];
+    for (index, packet) in packets.into_iter().enumerate() {
+        for word in [1_700_000_000, index as u32, packet.len() as u32, packet.len() as u32] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(packet);
+    }
+    file
+}
+
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let length = (body.len().next_multiple_of(4) + 12) as u32;
+    let mut bytes = [kind.to_le_bytes(), length.to_le_bytes()].concat();
+    bytes.extend(body);
+    bytes.resize(length as usize - 4, 0);
+    bytes.extend(length.to_le_bytes());
+    bytes
+}
+
+fn section() -> Vec<u8> {
+    block(0x0A0D_0D0A, &[0x4D, 0x3C, 0x2B, 0x1A, 1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF])
+}
+
+/// An interface of link type 247 with nanoseconds and an offset in seconds.
+fn interface(offset_s: i64) -> Vec<u8> {
+    let mut body = vec![247, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 14, 0, 8, 0];
+    body.extend(offset_s.to_le_bytes());
+    body.extend([0; 4]);
+    block(1, &body)
+}
+
+fn enhanced(time_ns: u32, packet: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for word in [0, 0, time_ns, packet.len() as u32, packet.len() as u32] {
+        body.extend(word.to_le_bytes());
+    }
+    body.extend(packet);
+    block(6, &body)
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("folder"))
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, bytes).expect("write");
+        path
+    }
+}
+
+fn ibscope(arguments: &[&str], path: &Path) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_ibscope")).args(arguments).arg(path).output().expect("ibscope");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn more_connections_than_cells_end() {
+    let folder = Folder::new();
+    let path = folder.file("many.pcap", &pcap((0..500).map(|qp| packet(4, 0, b"", 1, qp + 2))));
+    let options = Options { max_cells: 10, ..Options::default() };
+    let profile = analyze(&[path], &options, &|_| {}).expect("analysis");
+    assert_eq!(profile.connections.len(), 500);
+    assert!(profile.notes.iter().any(|note| note.contains("widened")));
+}
+
+#[test]
+fn interfaces_are_bounded() {
+    let folder = Folder::new();
+    let mut file = [section(), interface(0), enhanced(1, &packet(4, 0, b"", 1, 5))].concat();
+    file.extend(interface(0).repeat(70_000));
+    let profile = analyze(&[folder.file("many.pcapng", &file)], &Options::default(), &|_| {}).expect("analysis");
+    assert_eq!(profile.coverage.records, 1);
+    let note = profile.notes.first().expect("a note");
+    assert!(note.contains("corrupt_input") && note.contains("number of interfaces"), "{note}");
+}
+
+#[test]
+fn blocks_before_the_first_packet_are_let_go() {
+    let folder = Folder::new();
+    let mut file = [section(), interface(0)].concat();
+    file.extend(block(0x0BAD, &[7; 20]).repeat(300_000));
+    let offset = file.len();
+    file.extend(enhanced(1, &packet(4, 0, b"", 1, 5)));
+    let whole = folder.file("late.pcapng", &file);
+    assert_eq!(analyze(&[whole], &Options::default(), &|_| {}).expect("analysis").coverage.records, 1);
+    let cut = folder.file("cut.pcapng", &file[..offset + 30]);
+    let error = analyze(&[cut], &Options::default(), &|_| {}).expect_err("no packet").to_string();
+    assert!(error.contains(&format!("ends at offset {}", offset + 30)), "{error}");
+}
+
+#[test]
+fn times_at_the_end_of_time_stay_times() {
+    let folder = Folder::new();
+    for offset_s in [-9_223_372_037, -9_223_372_036, 9_223_372_036, i64::MAX, i64::MIN] {
+        let mut file = [section(), interface(offset_s)].concat();
+        (0..3).for_each(|psn| file.extend(enhanced(1000 + psn, &packet(4, psn, &[1; 16], 1, 5))));
+        let path = folder.file("extreme.pcapng", &file);
+        let profile = analyze(&[path], &Options::default(), &|_| {}).expect("analysis");
+        for bin_ns in [None, Some(70_000_000), Some(10_000_000_000)] {
+            let timeline = timeline(&profile, By::Endpoint, Selection::All, bin_ns).expect("timeline");
+            let packets: u64 = timeline.bins.iter().map(|bin| bin.cell.packets).sum();
+            assert_eq!(packets, 3, "{offset_s} {bin_ns:?}");
+            assert!(timeline.bins.iter().all(|bin| (bin.time_ns < 0) == (offset_s < 0)), "{offset_s} {bin_ns:?}");
+        }
+    }
+}
+
+#[test]
+fn broken_congestion_notifications_add_up_alike() {
+    let folder = Folder::new();
+    let path = folder.file("cnp.pcap", &pcap((0..3).map(|_| packet(0x81, 0, &[7; 20], 1, 5))));
+    let profile = analyze(&[path], &Options::default(), &|_| {}).expect("analysis");
+    let total = matrix(&profile, By::Endpoint, Selection::All).total();
+    let timeline = timeline(&profile, By::Endpoint, Selection::All, None).expect("timeline");
+    assert_eq!((total.packets, total.payload_bytes), (3, 0));
+    assert!(timeline.bins.iter().all(|bin| bin.cell.payload_bytes == 0));
+    csv::timeline_csv(&timeline, &mut std::io::sink()).expect("csv");
+}
+
+#[test]
+fn damaged_tables_are_refused_before_they_are_read() {
+    let folder = Folder::new();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/perftest-read-lat.pcap.zst");
+    let place = folder.0.path().join("job.ibp");
+    let profile = analyze(&[sample], &Options::default(), &|_| {}).expect("analysis");
+    ibscope::pipeline::Writer::create(&place).expect("place").finish(&profile).expect("written");
+    for table in ["connections.parquet", "timeline.parquet", "cm.parquet"] {
+        let path = place.join(table);
+        let good = std::fs::read(&path).expect("table");
+        for at in (0..good.len()).step_by(good.len() / 40 + 1) {
+            let mut bad = good.clone();
+            bad[at] ^= 0x55;
+            std::fs::write(&path, &bad).expect("write");
+            let error = load(&place).expect_err("damaged").to_string();
+            assert!(error.contains(table) && error.contains("analyse the captures again"), "{error}");
+        }
+        std::fs::write(&path, good).expect("write");
+    }
+    assert_eq!(load(&place).expect("whole again"), profile);
+}
+
+#[test]
+fn tables_of_the_user_may_come_from_a_spreadsheet_or_be_nonsense() {
+    let folder = Folder::new();
+    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/perftest-read-lat.pcap.zst");
+    let with = |option: &str, text: &str| {
+        let table = folder.file("table.csv", text.as_bytes());
+        ibscope(&["matrix", option, table.to_str().expect("path")], &capture)
+    };
+    assert_eq!(with("--hosts", "\u{feff}endpoint,name\r\n17,node1\r\n").0, Some(0));
+    assert_eq!(with("--rankmap", "\u{feff}rank,endpoint\r\n0,17\r\n").0, Some(0));
+    for option in ["--hosts", "--rankmap"] {
+        let header = if option == "--hosts" { "endpoint,name\n" } else { "rank,endpoint\n0," };
+        let (code, error) = with(option, &format!("{header}\x1b[31m{}", "x".repeat(100_000)));
+        assert_eq!(code, Some(1));
+        assert!(error.len() < 1000 && !error.contains('\x1b'), "{} bytes", error.len());
+    }
+    let many: String = (1..40_000).map(|lid| format!("{lid},{lid}\n")).collect();
+    assert_eq!(with("--rankmap", &format!("rank,endpoint\n{many}")).0, Some(0));
+    assert_eq!(ibscope(&["matrix", "--threads", "1025"], &capture).0, Some(2));
+}
