@@ -106,7 +106,7 @@ impl fmt::Display for NotInfiniband {
     }
 }
 
-/// What [`locate`] found in a record.
+/// What [`link::locate`](crate::link::locate) found in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Located {
     /// An InfiniBand packet.
