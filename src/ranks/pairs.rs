@@ -7,6 +7,7 @@
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Kind, QueuePair, Wireup};
+use ibscope_parsers::mpi::ucx_wireup::find_qpn;
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,15 +100,9 @@ pub(super) fn named_in(wireup: &Wireup, connected: &BTreeSet<(QueuePair, Endpoin
     connected
         .range((own(0), lowest)..)
         .take_while(|(end, _)| end.endpoint == wireup.src)
-        .filter(|(end, peer)| *peer == wireup.dst && contains(&wireup.address, end.qpn))
+        .filter(|(end, peer)| *peer == wireup.dst && find_qpn(&wireup.address, end.qpn).is_some())
         .map(|(end, _)| *end)
         .collect()
-}
-
-/// Three bytes, little-endian, behind the flags and the worker's id.
-fn contains(address: &[u8], qpn: Qpn) -> bool {
-    let [low, middle, high, _] = qpn.value().to_le_bytes();
-    address.get(9..).is_some_and(|lists| lists.windows(3).any(|window| window == [low, middle, high]))
 }
 
 fn by_wireup(pairs: &mut Pairs, connections: &[ConnectionTotals], wireups: &[Wireup]) {

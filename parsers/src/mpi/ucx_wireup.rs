@@ -124,19 +124,17 @@ pub struct Wireup<'a> {
     pub address: &'a [u8],
 }
 
-impl Wireup<'_> {
-    /// Where the address names the queue pair `qpn` (three bytes, little-endian), from the start of the address.
-    ///
-    /// The address has parts that vary with the release, so this is a search: numbers with two bytes of zero, as of fresh
-    /// adapters, may be found by chance, and only the absence of a number is certain.
-    #[must_use]
-    pub fn find_qpn(&self, qpn: Qpn) -> Option<usize> {
-        // Before the lists stand the byte of flags and the worker's id.
-        const LISTS: usize = 9;
-        let [low, middle, high, _] = qpn.value().to_le_bytes();
-        let found = self.address.get(LISTS..)?.windows(3).position(|window| window == [low, middle, high])?;
-        found.checked_add(LISTS)
-    }
+/// Where a worker's address names the queue pair `qpn` (three bytes, little-endian), from the start of the address.
+///
+/// The address has parts that vary with the release, so this is a search: numbers with two bytes of zero, as of fresh
+/// adapters, may be found by chance, and only the absence of a number is certain.
+#[must_use]
+pub fn find_qpn(address: &[u8], qpn: Qpn) -> Option<usize> {
+    // Before the lists stand the byte of flags and the worker's id.
+    const LISTS: usize = 9;
+    let [low, middle, high, _] = qpn.value().to_le_bytes();
+    let found = address.get(LISTS..)?.windows(3).position(|window| window == [low, middle, high])?;
+    found.checked_add(LISTS)
 }
 
 /// A wire-up message; `id_at` is where the active message id stands in the payload: 0 with the verbs transports of RC and DC, 1 with
@@ -244,8 +242,8 @@ mod tests {
         let message = wireup_datagram(&datagram).unwrap();
         assert_eq!((message.kind, message.sender_endpoint), (2, 0x7FD1_5EE2_40B0));
         // 74 bytes, of which 20 come before the address and 4 (the queue pair and one more) end it.
-        assert_eq!(message.find_qpn(Qpn::new(0x60)), Some(74 - 20 - 4));
-        assert_eq!(message.find_qpn(Qpn::new(0x1234)), None);
+        assert_eq!(find_qpn(message.address, Qpn::new(0x60)), Some(74 - 20 - 4));
+        assert_eq!(find_qpn(message.address, Qpn::new(0x1234)), None);
     }
 
     #[test]
