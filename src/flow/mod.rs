@@ -95,9 +95,10 @@ impl Tracker {
             return outcome;
         }
         if occurrence == 1 && !key.is_datagram() {
-            // Every message is answered, or a later one that completes it; READ requests by data with their own PSN.
+            // What asks for an ACK gets one with its PSN; READ requests and atomics get data with theirs.
+            let wants_answer = packet.ack_requested() || opcode.is_read_request() || opcode.is_atomic();
             match turn {
-                Turn::Request if counts_message => self.pairing.request(&key, id, packet.psn().value()),
+                Turn::Request if wants_answer => self.pairing.request(&key, id, packet.psn().value()),
                 Turn::Response | Turn::Acknowledge => self.pairing.answer(&key, id, packet.psn().value()),
                 Turn::Request | Turn::Other => {}
             }

@@ -22,7 +22,7 @@ const MAX_PARTNERS: usize = 16;
 const MAX_WAITING: usize = 16;
 /// PSNs that can wait between two endpoints in one direction. Beyond that all are forgotten: the answers were not
 /// captured.
-const MAX_PSNS: usize = 1 << 14;
+const MAX_PSNS: usize = 1 << 12;
 /// Votes that settle a connection's partner: from there on neither its requests nor its answers are looked at.
 const SETTLED: u32 = 64;
 
@@ -82,12 +82,12 @@ impl Pairing {
         let Some(waiting) = self.waiting.get_mut(&(key.dst, key.src)) else { return };
         let Some(candidates) = waiting.get_mut(&psn) else { return };
         let votes = self.votes.entry(connection).or_default();
+        let mut settled = None;
         for candidate in candidates.iter() {
             if let Some((_, count)) = votes.iter_mut().find(|(partner, _)| partner == candidate) {
                 *count += 1;
                 if *count == SETTLED {
-                    self.settled_requests.insert(*candidate);
-                    self.settled_answers.insert(connection);
+                    settled = Some(*candidate);
                 }
             } else if votes.len() < MAX_PARTNERS {
                 votes.push((*candidate, 1));
@@ -102,6 +102,15 @@ impl Pairing {
         if candidates.is_empty() {
             waiting.remove(&psn);
         }
+        let Some(request) = settled else { return };
+        self.settled_requests.insert(request);
+        self.settled_answers.insert(connection);
+        // Requests that a later answer completed wait for ever: those of a settled connection are let go.
+        waiting.retain(|_, candidates| {
+            candidates.retain(|candidate| *candidate != request);
+            !candidates.is_empty()
+        });
+        waiting.shrink_to_fit();
     }
 
     /// The votes of a connection that answers: numbers of connections in the other direction, and how often.
