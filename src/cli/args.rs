@@ -26,6 +26,10 @@ pub(super) enum Command {
     Timeline(Timeline),
     /// Show which MPI rank runs where, and what says so; the csv can be given back with --rankmap
     Ranks(Ranks),
+    /// Show MPI messages, one line each, in the order in which they were complete
+    Messages(Messages),
+    /// Show what each collective operation puts on the wire
+    Collectives(Collectives),
 }
 
 /// Options of every command that reads.
@@ -159,6 +163,33 @@ pub(super) struct Timeline {
 pub(super) struct Ranks {
     #[command(flatten)]
     pub(super) source: Source,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Messages {
+    /// Captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+    #[arg(required = true, value_name = "CAPTURE")]
+    pub(super) inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) reading: Reading,
+    /// Also transport messages that belong to no MPI message: one-sided operations, credits, storage ...
+    #[arg(long)]
+    pub(super) transport: bool,
+    /// Form of the result; json is one object per line
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
+    /// Write the messages to this file as a Parquet table, and nothing to standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "format")]
+    pub(super) parquet: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Collectives {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// What sender and receiver are; csv and json have a row for each pair of them
+    #[arg(long, value_enum, default_value_t = ByArg::Rank)]
+    pub(super) by: ByArg,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

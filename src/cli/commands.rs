@@ -1,12 +1,12 @@
 //! One function per command.
 
-use super::args::{Analyze, ByArg, Format, Inspect, Matrix, Ranks, Timeline, TrafficArg};
+use super::args::{Analyze, ByArg, Collectives, Format, Inspect, Matrix, Messages, Ranks, Timeline, TrafficArg};
 use super::files::Output;
 use super::{input, output};
 use crate::pipeline;
 use crate::report::By;
 use crate::report::matrix::{Selection, Unit};
-use crate::report::{csv, figure, json, matrix, packets, ranks, text, timeline};
+use crate::report::{collectives, csv, figure, json, matrix, messages, packets, ranks, text, timeline};
 use std::process::ExitCode;
 
 /// `ibscope analyze`.
@@ -32,11 +32,7 @@ pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
 /// `ibscope inspect`.
 pub(super) fn inspect(args: &Inspect) -> anyhow::Result<ExitCode> {
     let options = input::options(&args.reading)?;
-    let form = match args.format {
-        Format::Table => packets::Form::Table,
-        Format::Csv => packets::Form::Csv,
-        Format::Json => packets::Form::Json,
-    };
+    let form = lines(args.format);
     let mut shown = Ok(Default::default());
     output::results(|out| {
         let mut lines = packets::Lines::begin(form, &options.names, out)?;
@@ -113,6 +109,81 @@ pub(super) fn ranks(args: &Ranks) -> anyhow::Result<ExitCode> {
     })?;
     output::notes(&profile.notes);
     Ok(input::exit_code(&source.reading, &profile.coverage))
+}
+
+/// `ibscope messages`.
+pub(super) fn messages(args: &Messages) -> anyhow::Result<ExitCode> {
+    let mut options = input::options(&args.reading)?;
+    options.bin_ns = None;
+    options.check_icrc = false;
+    let table = Output::open(args.parquet.as_ref())?;
+    let mut stream = input::messages(&args.inputs, &options, args.transport)?;
+    // The profile says what a message's connection is, while the stream goes on.
+    let profile = stream.profile().clone();
+    let (mut count, mut incomplete) = (0u64, 0u64);
+    let counted = stream.by_ref().inspect(|row| {
+        let row = row.as_ref().ok();
+        count += u64::from(row.is_some());
+        incomplete += u64::from(row.is_some_and(|row| !row.raw.complete));
+    });
+    if let Some(table) = table {
+        let place = table.place().to_owned();
+        table.finish_with(|file| {
+            let mut writer = pipeline::MessageWriter::begin(&place, file, &profile)?;
+            for row in counted {
+                writer.push(row?, &profile)?;
+            }
+            Ok(writer.finish(&profile)?)
+        })?;
+        output::say(&format!("{count} messages written to {}", place.display()));
+    } else {
+        let form = lines(args.format);
+        output::results(|out| {
+            let mut lines = messages::Lines::begin(form, &profile, out)?;
+            for row in counted {
+                lines.message(&row?, &profile)?;
+            }
+            Ok(())
+        })?;
+    }
+    if count == 0 && !args.transport {
+        output::say("note: no MPI message was recognised; --transport lists the messages of the transport");
+    }
+    if incomplete > 0 {
+        output::say(&format!(
+            "note: {incomplete} of {count} messages are incomplete: not all of their packets are in the capture"
+        ));
+    }
+    output::notes(&profile.notes);
+    Ok(input::exit_code(&args.reading, &profile.coverage))
+}
+
+/// `ibscope collectives`.
+pub(super) fn collectives(args: &Collectives) -> anyhow::Result<ExitCode> {
+    let source = &args.source;
+    if pipeline::is_profile(&source.inputs[0]) && (source.reading.from.is_some() || source.reading.to.is_some()) {
+        anyhow::bail!(
+            "{}: a profile keeps collective operations as a whole, without time; give the captures to look at a part",
+            source.inputs[0].display()
+        );
+    }
+    let profile = input::profile(source, None)?;
+    let table = collectives::collectives(&profile, args.by.into());
+    output::results(|out| match source.format {
+        Format::Table => out.write_all(collectives::table(&table).as_bytes()),
+        Format::Csv => collectives::csv(&table, out),
+        Format::Json => collectives::json(&table, out),
+    })?;
+    output::notes(&profile.notes);
+    Ok(input::exit_code(&source.reading, &profile.coverage))
+}
+
+fn lines(format: Format) -> packets::Form {
+    match format {
+        Format::Table => packets::Form::Table,
+        Format::Csv => packets::Form::Csv,
+        Format::Json => packets::Form::Json,
+    }
 }
 
 fn selection(by: ByArg, traffic: Option<TrafficArg>) -> Selection {

@@ -67,9 +67,23 @@ impl Output {
         Ok(Some(Self { place: place.clone(), scratch, file }))
     }
 
+    /// Where the file will stand.
+    pub(super) fn place(&self) -> &Path {
+        &self.place
+    }
+
     /// Writes the content and puts the file in its place.
-    pub(super) fn finish(mut self, content: &[u8]) -> anyhow::Result<()> {
-        self.file.write_all(content).with_context(|| format!("{}: cannot be written", self.place.display()))?;
+    pub(super) fn finish(self, content: &[u8]) -> anyhow::Result<()> {
+        let place = self.place.clone();
+        self.finish_with(|mut file| {
+            file.write_all(content).with_context(|| format!("{}: cannot be written", place.display()))
+        })
+    }
+
+    /// Lets the content be written and puts the file in its place.
+    pub(super) fn finish_with(self, write: impl FnOnce(fs::File) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let file = self.file.try_clone().with_context(|| format!("{}: cannot be written", self.place.display()))?;
+        write(file)?;
         fs::rename(&self.scratch, &self.place)
             .with_context(|| format!("{}: cannot be put in place", self.place.display()))
     }

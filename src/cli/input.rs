@@ -58,11 +58,24 @@ pub(super) fn profile(source: &Source, bin_ns: Option<i64>) -> anyhow::Result<Pr
 
 /// Analyses captures, with a progress bar on a terminal.
 pub(super) fn analyze(paths: &[PathBuf], options: &Options) -> anyhow::Result<Profile> {
+    Ok(with_progress(paths, |progress| pipeline::analyze(paths, options, progress))?)
+}
+
+/// Reads the messages of captures, with a progress bar on a terminal.
+pub(super) fn messages(
+    paths: &[PathBuf],
+    options: &Options,
+    with_transport: bool,
+) -> anyhow::Result<pipeline::MessageStream> {
+    Ok(with_progress(paths, |progress| pipeline::messages(paths, options, with_transport, progress))?)
+}
+
+fn with_progress<T>(paths: &[PathBuf], work: impl FnOnce(&(dyn Fn(u64) + Sync)) -> T) -> T {
     let bar = ProgressBar::new(pipeline::total_bytes(paths));
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left") {
         bar.set_style(style);
     }
-    let profile = pipeline::analyze(paths, options, &|bytes| {
+    let result = work(&|bytes| {
         // Standard input has no known length: the bar grows with it.
         if bar.length().is_some_and(|length| length < bytes) {
             bar.set_length(bytes);
@@ -70,7 +83,7 @@ pub(super) fn analyze(paths: &[PathBuf], options: &Options) -> anyhow::Result<Pr
         bar.set_position(bytes);
     });
     bar.finish_and_clear();
-    Ok(profile?)
+    result
 }
 
 /// The exit code that the coverage asks for.

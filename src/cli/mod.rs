@@ -23,6 +23,8 @@ pub fn main() -> ExitCode {
         Command::Matrix(args) => commands::matrix(args),
         Command::Timeline(args) => commands::timeline(args),
         Command::Ranks(args) => commands::ranks(args),
+        Command::Messages(args) => commands::messages(args),
+        Command::Collectives(args) => commands::collectives(args),
     };
     match result {
         Ok(code) => code,

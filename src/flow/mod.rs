@@ -1,42 +1,73 @@
-//! Packets of one input, in file order -> what each is to its connection, and the MPI messages.
+//! Packets of one input, in file order -> what each is to its connection, and the messages.
 //!
 //! A tracker sees all traffic between the pairs of endpoints dealt to it, so many of them run side by side and share
-//! nothing. It keeps state per connection and direction: which sequence numbers were seen how often (`ledger`), and
-//! which messages are open (`heads`). It does not decide whether a packet seen twice is a mirror copy or a repeat: that
-//! is known only when the whole input has been seen (`reduce`).
+//! nothing. It keeps state per connection and direction: which sequence numbers were seen how often (`ledger`), which
+//! transport messages are open (`assembly`), and what their starts have shown (`envelopes`); and per tracker what goes from one
+//! connection to another: answers that pair them (`pairing`, `echoes`), invitations (`nccl`), and, where single messages are asked
+//! for, MPI messages in several transport messages (`messages`). It does not decide whether a packet seen twice is a mirror copy or a
+//! repeat: that is known only when the whole input has been seen (`reduce`).
 
+mod assembly;
 mod cm;
-mod heads;
+mod echoes;
+mod envelopes;
+mod introductions;
 mod ledger;
+mod messages;
+mod nccl;
 mod pairing;
-mod wireup;
 
 pub use cm::connection_management;
 
-use crate::model::{ConnectionKey, Kind, MpiMessage, PacketRecord, Seen, Start, Turn, Wireup};
+use crate::model::{
+    ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, RawMessage, Seen, Start, Turn, Wireup,
+};
+use assembly::{Assembly, Transport};
+use echoes::Echoes;
+use envelopes::{Envelopes, First, reth};
 use foldhash::fast::FixedState;
-use heads::Heads;
 use ibscope_parsers::ib::{Opcode, Service};
+use ibscope_parsers::mpi::{self, Envelope, Form, Head, Length, Matching, Name, Part};
 use ibscope_parsers::{Endpoint, Qpn};
 use ledger::Ledger;
+use messages::Messages;
+use nccl::{Nccl, Verdict};
 use pairing::Pairing;
 use std::collections::HashMap;
 
 /// Path MTU that is assumed for the span of a READ request while none is known: the largest, so that a span is never
 /// longer than the truth.
 const LARGEST_MTU_BYTES: u32 = 4096;
-/// Wire-up messages that are kept per tracker; a connection needs a few.
+/// Wire-up messages that are kept per tracker, and introductions; a connection needs a few.
 const MAX_WIREUPS: usize = 1 << 16;
 
+/// What to look for beyond packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// Packets and transport messages alone.
+    Packets,
+    /// MPI envelopes, as sums.
+    Envelopes,
+    /// Single MPI messages.
+    Messages,
+    /// Single messages, those of the transport that belong to no MPI message too.
+    TransportMessages,
+}
+
 /// State of the connections between some pairs of endpoints, in one input.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Tracker {
+    depth: Depth,
     index: HashMap<ConnectionKey, u32, FixedState>,
     connections: Vec<Connection>,
     /// Largest payload of a First or Middle packet between two endpoints (in order): the path MTU.
     mtu_bytes: HashMap<(Endpoint, Endpoint), u16, FixedState>,
     pairing: Pairing,
+    echoes: Echoes,
+    nccl: Nccl,
+    messages: Messages,
     wireups: Vec<Wireup>,
+    introductions: Vec<Introduction>,
 }
 
 /// What is left to say of a connection when its input has ended.
@@ -44,12 +75,12 @@ pub struct Tracker {
 pub struct ConnectionEnd {
     /// The connection.
     pub key: ConnectionKey,
-    /// MPI messages that were begun and not ended.
-    pub mpi_incomplete: u64,
+    /// Messages of which something is missing.
+    pub missing: Missing,
     /// Its ledgers overflowed.
     pub overflowed: bool,
-    /// Votes for the sender's queue pair.
-    pub partners: Vec<(Qpn, u64)>,
+    /// Votes of answers for the sender's queue pair, by PSN and by repeated request numbers.
+    pub partners: [Vec<(Qpn, u64)>; 2],
 }
 
 #[derive(Debug, Default)]
@@ -57,23 +88,51 @@ struct Connection {
     ledgers: [Ledger; 3],
     /// Unnumbered packets.
     others: u32,
-    heads: Heads,
+    assembly: Assembly,
+    envelopes: Envelopes,
+    missing: Missing,
 }
 
-/// What one packet is, and what it completes.
-#[derive(Clone, Copy, Debug)]
-pub struct Outcome {
-    /// The packet's place in its connection.
-    pub seen: Seen,
-    /// What the start of a message showed, where the packet is one and has not been seen before.
-    pub start: Option<Start>,
-    /// An MPI message whose length is now known.
-    pub message: Option<MpiMessage>,
+/// What packets showed and completed, with the numbers of their connections.
+#[derive(Debug, Default)]
+pub struct Events {
+    /// Starts of messages that have not been seen before.
+    pub starts: Vec<(u32, Start)>,
+    /// MPI messages whose length is now known.
+    pub mpi: Vec<(u32, MpiMessage)>,
+    /// Messages that are complete, or that nothing more will come of.
+    pub messages: Vec<RawMessage>,
+}
+
+impl Events {
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.starts.clear();
+        self.mpi.clear();
+        self.messages.clear();
+    }
 }
 
 impl Tracker {
-    /// Takes the next packet. `batch_bytes` are those of its batch; `read_mpi` asks for envelopes.
-    pub fn packet(&mut self, packet: &PacketRecord, batch_bytes: &[u8], read_mpi: bool) -> Outcome {
+    /// A tracker that has seen nothing.
+    #[must_use]
+    pub fn new(depth: Depth) -> Self {
+        Self {
+            depth,
+            index: HashMap::default(),
+            connections: Vec::new(),
+            mtu_bytes: HashMap::default(),
+            pairing: Pairing::default(),
+            echoes: Echoes::default(),
+            nccl: Nccl::default(),
+            messages: Messages::new(depth == Depth::TransportMessages),
+            wireups: Vec::new(),
+            introductions: Vec::new(),
+        }
+    }
+
+    /// Takes the next packet. `batch_bytes` are those of its batch; what it shows is added to `events`.
+    pub fn packet(&mut self, packet: &PacketRecord, batch_bytes: &[u8], events: &mut Events) -> Seen {
         let opcode = packet.opcode();
         let key = key(packet, opcode);
         let id = self.connection(key);
@@ -89,12 +148,11 @@ impl Tracker {
             (0, connection.others)
         };
         let counts_message = opcode.is_request() && !(opcode.is_first() || opcode.is_middle());
-        let mut outcome =
-            Outcome { seen: Seen { connection: id, turn, occurrence, counts_message }, start: None, message: None };
-        if !read_mpi || packet.kind() != Kind::Data {
-            return outcome;
+        let seen = Seen { connection: id, turn, occurrence, counts_message };
+        if occurrence != 1 || self.depth == Depth::Packets || packet.kind() != Kind::Data {
+            return seen;
         }
-        if occurrence == 1 && !key.is_datagram() {
+        if !key.is_datagram() {
             // What asks for an ACK gets one with its PSN; READ requests and atomics get data with theirs.
             let wants_answer = packet.ack_requested() || opcode.is_read_request() || opcode.is_atomic();
             match turn {
@@ -103,46 +161,251 @@ impl Tracker {
                 Turn::Request | Turn::Other => {}
             }
         }
-        if turn == Turn::Request {
-            if occurrence == 1 {
-                (outcome.start, outcome.message) = connection.heads.request(packet, batch_bytes, number);
-                if let Some(Start::Recognised(form, None)) = outcome.start
-                    && self.wireups.len() < MAX_WIREUPS
-                {
-                    self.wireups.extend(wireup::read(form, packet, batch_bytes));
-                }
+        match turn {
+            Turn::Request => self.request(id, packet, batch_bytes, number, events),
+            Turn::Response if self.depth >= Depth::Messages => {
+                self.messages.read_response(id, packet, self.pairing.likely(id));
             }
-            if opcode.is_last() && opcode.is_send() {
-                outcome.message = connection.heads.last(packet, number);
-            }
+            Turn::Response | Turn::Acknowledge | Turn::Other => {}
         }
-        outcome
+        if self.messages.has_ready() {
+            events.messages.extend(self.messages.take());
+        }
+        seen
     }
 
-    /// The connections in the order of their numbers.
-    pub fn finish(&self) -> Vec<ConnectionEnd> {
+    /// A request that is seen for the first time.
+    fn request(&mut self, id: u32, packet: &PacketRecord, batch_bytes: &[u8], number: i64, events: &mut Events) {
+        let opcode = packet.opcode();
+        if !(opcode.is_send() || opcode.is_write()) {
+            if self.depth >= Depth::Messages {
+                if opcode.is_atomic() {
+                    self.messages.atomic(id, packet);
+                } else if opcode.is_read_request()
+                    && let Some(reth) = reth(packet, batch_bytes)
+                {
+                    self.messages.read(id, packet, reth.va, |connection| self.pairing.likely(connection));
+                }
+            }
+            return;
+        }
+        let payload = packet.payload(batch_bytes);
+        let begins = opcode.is_first() || opcode.is_only();
+        let message = begins.then(|| self.begin(id, packet, batch_bytes, events));
+        let connection = &mut self.connections[id as usize];
+        if opcode.is_only() {
+            if let Some(message) = message {
+                self.finished(id, (packet.src, packet.dst), &message, payload, events);
+            }
+            return;
+        }
+        let keep = message.as_ref().is_some_and(|message| matches!(message.head, Some(Head { part: Part::Several, .. })));
+        let done = connection.assembly.packet(packet, payload, number, message, keep);
+        let evicted = connection.assembly.evict();
+        for message in [done, evicted].into_iter().flatten() {
+            let missing = &mut self.connections[id as usize].missing;
+            missing.evicted += u64::from(!message.complete);
+            note(missing, &message);
+            self.finished(id, (packet.src, packet.dst), &message, &message.kept, events);
+        }
+    }
+
+    /// The first packet of a message.
+    fn begin(&mut self, id: u32, packet: &PacketRecord, batch_bytes: &[u8], events: &mut Events) -> Transport {
+        let opcode = packet.opcode();
+        let pair = (packet.src, packet.dst);
+        let payload = packet.payload(batch_bytes);
+        let head = match self.connections[id as usize].envelopes.first(packet, batch_bytes) {
+            First::Known(head) if head.form == Form::Nccl => {
+                let follows = self.nccl.invitation(pair, id, payload, packet.extension);
+                events.starts.push((id, if follows { Start::Recognised(Form::Nccl, None) } else { Start::Unknown }));
+                follows.then_some(head)
+            }
+            First::Known(head) => {
+                self.known(id, packet, payload, &head, events);
+                Some(head)
+            }
+            First::Repeated => {
+                events.starts.push((id, Start::Repeated));
+                None
+            }
+            First::Unknown => {
+                events.starts.push((id, Start::Unknown));
+                None
+            }
+            First::Data => None,
+        };
+        let needs_target = opcode.is_write() && (self.depth >= Depth::Messages || self.nccl.awaits(pair));
+        let target = needs_target.then(|| reth(packet, batch_bytes)).flatten().map(|reth| (reth.va, reth.dma_len));
+        let message = Transport::new(packet, head, target);
+        if self.depth >= Depth::Messages {
+            self.messages.begin(pair, id, &message);
+        }
+        message
+    }
+
+    /// The first packet of a message of an MPI library.
+    fn known(&mut self, id: u32, packet: &PacketRecord, payload: &[u8], head: &Head, events: &mut Events) {
+        let form = head.form;
+        let pair = (packet.src, packet.dst);
+        let start = |envelope| (id, Start::Recognised(form, envelope));
+        match head.part {
+            Part::Start(begun) => {
+                events.starts.push(start(Some(begun.envelope)));
+                if let Length::Stated(mpi_bytes) = begun.envelope.length {
+                    let message = MpiMessage { form, envelope: begun.envelope, mpi_bytes, time_ns: packet.time_ns };
+                    events.mpi.push((id, message));
+                }
+                if let Some(name @ Name::Request(_)) = begun.name {
+                    self.echoes.request(pair, name, id);
+                }
+            }
+            // Their envelopes are read when all of the message is there.
+            Part::Several | Part::Cached { .. } => {}
+            Part::Grant { of, .. } | Part::Done { of } => {
+                events.starts.push(start(None));
+                self.echoes.answer(pair, of, id);
+            }
+            Part::Data { .. } => events.starts.push(start(None)),
+            Part::Control => {
+                events.starts.push(start(None));
+                if self.wireups.len() < MAX_WIREUPS {
+                    self.wireups.extend(introductions::wireup(form, packet, payload));
+                }
+                if packet.opcode().service() == Service::Ud && self.introductions.len() < MAX_WIREUPS {
+                    self.introductions.extend(introductions::introduction(form, packet, payload));
+                }
+            }
+        }
+    }
+
+    /// A message that is complete, or that nothing more will come of. `body` is its captured payload, where that is needed.
+    fn finished(
+        &mut self,
+        id: u32,
+        pair: (Endpoint, Endpoint),
+        message: &Transport,
+        body: &[u8],
+        events: &mut Events,
+    ) {
+        let connection = &mut self.connections[id as usize];
+        let mut envelopes: Vec<Envelope> = Vec::new();
+        match message.head {
+            Some(Head { form, part: Part::Start(start), .. }) if matches!(start.envelope.length, Length::Beyond(_)) => {
+                if let Some(message_bytes) = message.message_bytes {
+                    let mpi_bytes = start.envelope.length.of(message_bytes);
+                    let time_ns = message.times_ns.0;
+                    events.mpi.push((id, MpiMessage { form, envelope: start.envelope, mpi_bytes, time_ns }));
+                } else {
+                    connection.missing.mpi_incomplete += 1;
+                }
+            }
+            Some(Head { form, part: Part::Several, .. }) => {
+                let message_bytes = message.message_bytes.and_then(|bytes| u32::try_from(bytes).ok());
+                envelopes.extend(message_bytes.into_iter().flat_map(|bytes| mpi::several(form, body, bytes)));
+                connection.missing.mpi_incomplete += u64::from(envelopes.is_empty());
+            }
+            Some(Head { form, part: Part::Cached { mpi_bytes }, .. }) => {
+                // The capture may have begun after the envelope.
+                match connection.envelopes.cached() {
+                    Some(identity) => envelopes
+                        .push(Envelope { matching: Matching::Named(identity), length: Length::Stated(mpi_bytes) }),
+                    None => {
+                        events.starts.push((id, Start::Recognised(form, None)));
+                        connection.missing.mpi_incomplete += 1;
+                    }
+                }
+            }
+            None if message.opcode.is_write() && self.nccl.awaits(pair) => {
+                return self.written(id, pair, message, events);
+            }
+            _ => {}
+        }
+        if let Some(Head { form, .. }) = message.head {
+            for envelope in &envelopes {
+                events.starts.push((id, Start::Recognised(form, Some(*envelope))));
+                let mpi_bytes = envelope.length.of(0);
+                let time_ns = message.times_ns.0;
+                events.mpi.push((id, MpiMessage { form, envelope: *envelope, mpi_bytes, time_ns }));
+            }
+        }
+        if self.depth >= Depth::Messages {
+            self.messages.transport(pair, id, message, &envelopes);
+            events.messages.extend(self.messages.take());
+        }
+    }
+
+    /// A WRITE without an envelope, while NCCL waits for some.
+    fn written(&mut self, id: u32, pair: (Endpoint, Endpoint), message: &Transport, events: &mut Events) {
+        match self.nccl.write(pair, id, message) {
+            Verdict::Other => {
+                if self.depth >= Depth::Messages {
+                    self.messages.transport(pair, id, message, &[]);
+                }
+            }
+            Verdict::Data => events.starts.push((id, Start::Recognised(Form::Nccl, None))),
+            Verdict::Ends(messages) => {
+                for (envelope, written) in messages {
+                    events.starts.push((id, Start::Recognised(Form::Nccl, envelope)));
+                    let Some(envelope) = envelope else { continue };
+                    let (mpi_bytes, time_ns) = (written.length_bytes, written.times_ns.0);
+                    events.mpi.push((id, MpiMessage { form: Form::Nccl, envelope, mpi_bytes, time_ns }));
+                    if self.depth >= Depth::Messages {
+                        self.messages.written(&written, envelope.matching);
+                    }
+                }
+            }
+        }
+        if self.depth >= Depth::Messages {
+            events.messages.extend(self.messages.take());
+        }
+    }
+
+    /// Gives out what was still open, and what is left to say of the connections, in the order of their numbers.
+    pub fn finish(&mut self, events: &mut Events) -> Vec<ConnectionEnd> {
         let mut keys: Vec<(u32, ConnectionKey)> = self.index.iter().map(|(key, id)| (*id, *key)).collect();
         keys.sort_unstable_by_key(|(id, _)| *id);
+        for (id, key) in &keys {
+            while let Some(message) = self.connections[*id as usize].assembly.oldest() {
+                note(&mut self.connections[*id as usize].missing, &message);
+                self.finished(*id, (key.src, key.dst), &message, &[], events);
+            }
+        }
+        self.messages.finish();
+        events.messages.extend(self.messages.take());
         let end = |(id, key): &(u32, ConnectionKey)| {
             let connection = &self.connections[*id as usize];
             // Coalesced ACKs leave holes by nature, and so do datagrams (one sequence for all destinations).
             let [requests, responses, _] = &connection.ledgers;
             let overflowed = requests.overflowed() || responses.overflowed();
             let partner = |&(partner, votes): &(u32, u32)| (keys[partner as usize].1.dest_qp, u64::from(votes));
+            let partners = [self.pairing.votes(*id), self.echoes.votes(*id)];
             ConnectionEnd {
                 key: *key,
-                mpi_incomplete: connection.heads.incomplete(),
+                missing: connection.missing,
                 overflowed: overflowed && !key.is_datagram(),
-                partners: self.pairing.votes(*id).iter().map(partner).collect(),
+                partners: partners.map(|votes| votes.iter().map(partner).collect()),
             }
         };
         keys.iter().map(end).collect()
+    }
+
+    /// Messages that were given up because too many were open, beside those of single connections.
+    #[must_use]
+    pub const fn evicted(&self) -> u64 {
+        self.messages.evicted
     }
 
     /// UCX's wire-up messages, in the order seen.
     #[must_use]
     pub fn wireups(&self) -> &[Wireup] {
         &self.wireups
+    }
+
+    /// Introductions of processes, in the order seen.
+    #[must_use]
+    pub fn introductions(&self) -> &[Introduction] {
+        &self.introductions
     }
 
     fn connection(&mut self, key: ConnectionKey) -> u32 {
@@ -167,6 +430,12 @@ impl Tracker {
         }
         1
     }
+}
+
+/// Notes a message that nothing more will come of.
+fn note(missing: &mut Missing, message: &Transport) {
+    missing.with_gaps += u64::from(!message.complete);
+    missing.without_start += u64::from(!message.started);
 }
 
 fn in_order(packet: &PacketRecord) -> (Endpoint, Endpoint) {

@@ -113,6 +113,12 @@ impl Pairing {
         waiting.shrink_to_fit();
     }
 
+    /// The connection whose requests this one most likely answers, as far as that can be told by now.
+    pub(super) fn likely(&self, connection: u32) -> Option<u32> {
+        let best = self.votes(connection).iter().max_by_key(|&&(partner, count)| (count, std::cmp::Reverse(partner)));
+        best.map(|(partner, _)| *partner)
+    }
+
     /// The votes of a connection that answers: numbers of connections in the other direction, and how often.
     pub(super) fn votes(&self, connection: u32) -> &[(u32, u32)] {
         self.votes.get(&connection).map_or(&[], Vec::as_slice)

@@ -38,6 +38,15 @@ pub struct Coverage {
     pub window_overflows: u64,
     /// MPI messages whose start was seen and whose end was not.
     pub mpi_incomplete: u64,
+    /// Transport messages of which packets are missing: they were never captured, or the capture began or ended in between.
+    #[serde(default)]
+    pub messages_with_gaps: u64,
+    /// Those of them whose first packet is missing: an envelope that stood in it was not seen.
+    #[serde(default)]
+    pub messages_without_start: u64,
+    /// Messages that were given up before their end because too many were open at a time.
+    #[serde(default)]
+    pub messages_evicted: u64,
     /// Packets to queue pairs 0 and 1.
     pub management: u64,
     /// Packets from or to multicast and permissive addresses.
@@ -69,6 +78,9 @@ impl Coverage {
         self.mirror_copies += other.mirror_copies;
         self.window_overflows += other.window_overflows;
         self.mpi_incomplete += other.mpi_incomplete;
+        self.messages_with_gaps += other.messages_with_gaps;
+        self.messages_without_start += other.messages_without_start;
+        self.messages_evicted += other.messages_evicted;
         self.management += other.management;
         self.multicast += other.multicast;
         self.first_time_ns = [self.first_time_ns, other.first_time_ns].into_iter().flatten().min();

@@ -2,12 +2,16 @@
 
 pub mod batch;
 pub mod coverage;
+pub mod message;
 pub mod packet;
 pub mod profile;
+pub mod rank_index;
 pub mod traffic;
 
 pub use batch::Batch;
 pub use coverage::Coverage;
+pub use message::{MessageRow, Moved, RawMessage};
 pub use packet::{InspectedPacket, Kind, PacketRecord};
 pub use profile::Profile;
-pub use traffic::{ConnectionKey, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup};
+pub use rank_index::RankIndex;
+pub use traffic::{ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup};

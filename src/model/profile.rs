@@ -1,6 +1,6 @@
 //! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
 
-use super::{Coverage, Kind};
+use super::{ConnectionKey, Coverage, Kind};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,6 +26,8 @@ pub struct Profile {
     pub connections: Vec<ConnectionRow>,
     /// Sums per connection and bin, sorted by time and connection.
     pub timeline: Vec<TimelineRow>,
+    /// Messages of collective operations, sorted by connection and operation.
+    pub collectives: Vec<CollectiveRow>,
     /// Connection management messages, sorted by time.
     pub cm: Vec<CmRow>,
 }
@@ -80,6 +82,32 @@ pub struct ConnectionRow {
     pub repeats: Repeats,
     /// Library whose envelopes were recognised.
     pub stack: Option<String>,
+}
+
+impl ConnectionRow {
+    /// The connection.
+    #[must_use]
+    pub fn key(&self) -> ConnectionKey {
+        let Self { src, dst, kind, service, dest_qp, .. } = *self;
+        let mut key = ConnectionKey { src, dst, kind, service, dest_qp, src_qp: Qpn::new(0) };
+        if key.is_datagram() {
+            key.src_qp = self.src_qp.unwrap_or(key.src_qp);
+        }
+        key
+    }
+}
+
+/// Messages of one collective operation on one connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectiveRow {
+    /// Index into [`Profile::connections`].
+    pub connection: u32,
+    /// Name of the operation, `collective` where the library does not say which.
+    pub operation: String,
+    /// MPI messages.
+    pub messages: u64,
+    /// Their MPI bytes.
+    pub mpi_bytes: u64,
 }
 
 /// What matrices and timelines add up.

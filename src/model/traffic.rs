@@ -2,7 +2,7 @@
 
 use super::Kind;
 use super::profile::{Repeats, Traffic};
-use ibscope_parsers::mpi::{Envelope, Form, TagLayout};
+use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -89,21 +89,50 @@ pub enum Start {
     Unknown,
 }
 
-/// MPI messages and their length, told apart by what decides later whether they are collective.
+/// Layouts under which the envelopes of a form can be read: only tags leave a choice.
+#[must_use]
+pub const fn readings(form: Form) -> &'static [TagLayout] {
+    if form.carries_tags() { &TagLayout::ALL } else { &[TagLayout::ALL[0]] }
+}
+
+/// MPI messages and their length, told apart by what decides later what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MpiClass {
     /// Layout of the messages.
     pub form: Form,
-    /// Collective, by layout of the tag in the order of [`TagLayout::ALL`].
-    pub collective: [bool; 2],
+    /// Operation that they belong to, by layout of the tag in the order of [`TagLayout::ALL`]; `None`: under that layout they are no
+    /// messages of the application.
+    pub operation: [Option<Operation>; TagLayout::ALL.len()],
 }
 
 impl MpiClass {
     /// The class of a message.
     #[must_use]
     pub fn of(message: &MpiMessage) -> Self {
-        let collective = TagLayout::ALL.map(|layout| message.envelope.matching.identity(layout).collective);
-        Self { form: message.form, collective }
+        let operation =
+            TagLayout::ALL.map(|layout| message.envelope.matching.identity(layout).map(|identity| identity.operation()));
+        Self { form: message.form, operation }
+    }
+}
+
+/// A group of processes in which ranks are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Communicator {
+    /// `MPI_COMM_WORLD`.
+    World,
+    /// Another one, by its context id. Disjoint communicators may share one.
+    Context(u32),
+}
+
+impl Communicator {
+    /// The communicator that an envelope names. MPICH's contexts of collective operations are joined with those of the rest.
+    #[must_use]
+    pub const fn of(identity: &Identity, layout: TagLayout) -> Self {
+        match layout {
+            _ if identity.world => Self::World,
+            TagLayout::Mpich => Self::Context(identity.context & !1),
+            TagLayout::OpenMpi | TagLayout::OpenMpi2 => Self::Context(identity.context),
+        }
     }
 }
 
@@ -116,17 +145,47 @@ pub struct Votes {
     pub enveloped: [u64; Form::ALL.len()],
     /// Those that belong to a library and carry no envelope, by form.
     pub bare: [u64; Form::ALL.len()],
-    /// Envelopes on `MPI_COMM_WORLD`, by form, tag layout and rank. At most [`Votes::MAX_RANKS`] ranks of each form and layout.
-    pub world: BTreeMap<(Form, TagLayout, u32), u64>,
-    /// Envelopes on `MPI_COMM_WORLD` that found no place in `world`, by tag layout.
-    pub crowded: [u64; 2],
+    /// Envelopes by form, tag layout, communicator and the sender's rank in it. At most [`Votes::MAX_RANKS`] ranks of each form and
+    /// layout on `MPI_COMM_WORLD`, and as many on all others together.
+    pub ranks: BTreeMap<(Form, TagLayout, Communicator, u32), u64>,
+    /// Envelopes on `MPI_COMM_WORLD` that found no place in `ranks`, by tag layout.
+    pub crowded: [u64; TagLayout::ALL.len()],
     /// Envelopes whose rank or tag is larger than any in real use, by tag layout.
-    pub implausible: [u64; 2],
+    pub implausible: [u64; TagLayout::ALL.len()],
+    /// Highest rank that an envelope named on any communicator, by tag layout.
+    pub highest_rank: [u32; TagLayout::ALL.len()],
 }
 
 impl Votes {
     /// A connection belongs to one process, so a few ranks are room enough to see that they contradict each other.
     pub const MAX_RANKS: usize = 16;
+    /// Ranks and tags beyond these are not seen in real jobs: they tell a wrong reading of a tag.
+    const PLAUSIBLE_RANKS: u32 = 1 << 14;
+    const PLAUSIBLE_TAGS: i32 = 1 << 20;
+
+    /// Counts what the first packet of a message showed.
+    pub fn start(&mut self, start: Start) {
+        self.starts += 1;
+        match start {
+            Start::Recognised(form, None) => self.bare[form as usize] += 1,
+            Start::Recognised(form, Some(envelope)) => {
+                self.enveloped[form as usize] += 1;
+                for &layout in readings(form) {
+                    self.envelope(form, layout, &envelope);
+                }
+            }
+            Start::Repeated | Start::Unknown => {}
+        }
+    }
+
+    fn envelope(&mut self, form: Form, layout: TagLayout, envelope: &Envelope) {
+        let Some(identity) = envelope.matching.identity(layout) else { return };
+        let at = layout as usize;
+        self.implausible[at] +=
+            u64::from(identity.rank >= Self::PLAUSIBLE_RANKS || identity.tag >= Self::PLAUSIBLE_TAGS);
+        self.highest_rank[at] = self.highest_rank[at].max(identity.rank);
+        self.vote((form, layout, Communicator::of(&identity, layout), identity.rank), 1);
+    }
 
     /// Adds what another part of the connection said.
     pub fn merge(&mut self, other: &Self) {
@@ -135,24 +194,66 @@ impl Votes {
             self.enveloped[form] += other.enveloped[form];
             self.bare[form] += other.bare[form];
         }
-        for (key, count) in &other.world {
+        for (key, count) in &other.ranks {
             self.vote(*key, *count);
         }
-        self.crowded = std::array::from_fn(|layout| self.crowded[layout] + other.crowded[layout]);
-        self.implausible = std::array::from_fn(|layout| self.implausible[layout] + other.implausible[layout]);
+        for layout in 0..self.crowded.len() {
+            self.crowded[layout] += other.crowded[layout];
+            self.implausible[layout] += other.implausible[layout];
+            self.highest_rank[layout] = self.highest_rank[layout].max(other.highest_rank[layout]);
+        }
     }
 
-    /// Counts envelopes of one rank on `MPI_COMM_WORLD`.
-    pub fn vote(&mut self, key: (Form, TagLayout, u32), count: u64) {
-        // The wrong reading of a tag gives any number of ranks: they must not crowd out those of the right one.
-        let (form, layout, _) = key;
-        if let Some(votes) = self.world.get_mut(&key) {
+    /// Envelopes by communicator and rank, of one form under one layout.
+    pub fn of(&self, form: Form, layout: TagLayout) -> impl Iterator<Item = (Communicator, u32, u64)> + '_ {
+        self.ranks
+            .range((form, layout, Communicator::World, 0)..=(form, layout, Communicator::Context(u32::MAX), u32::MAX))
+            .map(|(&(_, _, communicator, rank), &count)| (communicator, rank, count))
+    }
+
+    /// Envelopes on `MPI_COMM_WORLD` by rank, of one form under one layout.
+    pub fn world(&self, form: Form, layout: TagLayout) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.of(form, layout)
+            .take_while(|(communicator, ..)| *communicator == Communicator::World)
+            .map(|(_, rank, count)| (rank, count))
+    }
+
+    fn vote(&mut self, key: (Form, TagLayout, Communicator, u32), count: u64) {
+        if let Some(votes) = self.ranks.get_mut(&key) {
             *votes += count;
-        } else if self.world.range((form, layout, 0)..=(form, layout, u32::MAX)).count() < Self::MAX_RANKS {
-            self.world.insert(key, count);
-        } else {
+            return;
+        }
+        // The wrong reading of a tag gives any number of ranks and contexts: they must not crowd out those of the right one.
+        let (form, layout, communicator, _) = key;
+        let is_world = communicator == Communicator::World;
+        let held = self.of(form, layout).filter(|(other, ..)| (*other == Communicator::World) == is_world).count();
+        if held < Self::MAX_RANKS {
+            self.ranks.insert(key, count);
+        } else if is_world {
             self.crowded[layout as usize] += count;
         }
+    }
+}
+
+/// Messages of which something is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// MPI messages that were begun and whose length is not known.
+    pub mpi_incomplete: u64,
+    /// Transport messages of which packets are missing.
+    pub with_gaps: u64,
+    /// Those of them whose first packet is missing.
+    pub without_start: u64,
+    /// Messages given up because too many were open.
+    pub evicted: u64,
+}
+
+impl AddAssign for Missing {
+    fn add_assign(&mut self, other: Self) {
+        self.mpi_incomplete += other.mpi_incomplete;
+        self.with_gaps += other.with_gaps;
+        self.without_start += other.without_start;
+        self.evicted += other.evicted;
     }
 }
 
@@ -171,8 +272,12 @@ pub struct ConnectionTotals {
     pub mpi: BTreeMap<MpiClass, MpiSums>,
     /// What its messages said of library and rank.
     pub votes: Votes,
+    /// Indices of the inputs whose packets these sums are of, in the order of time.
+    pub inputs: Vec<u32>,
     /// Votes for the sender's queue pair, which the packets do not name: how many answers fit the requests that went to it.
     pub partners: BTreeMap<Qpn, u64>,
+    /// The same from answers that repeat the number of a request.
+    pub echoes: BTreeMap<Qpn, u64>,
     /// The same sums over time, sorted by bin.
     pub bins: Vec<BinTotals>,
 }
@@ -203,6 +308,21 @@ pub struct Wireup {
     pub datagram_qp: Option<Qpn>,
     /// The address of the sender's worker, which holds its queue pair numbers somewhere.
     pub address: Vec<u8>,
+}
+
+/// A datagram in which an MPI library introduces its process to another: Open MPI's `udcm` and MVAPICH2's connection messages.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Introduction {
+    /// Who speaks: its datagram queue pair.
+    pub from: QueuePair,
+    /// Who is spoken to.
+    pub to: QueuePair,
+    /// Tells introductions of the same two processes apart, the same in both directions where the library has such a number.
+    pub number: u32,
+    /// The speaker's rank in `MPI_COMM_WORLD`, where it is said.
+    pub world_rank: Option<u32>,
+    /// The speaker's queue pairs for this connection; those of the answer belong to them one by one.
+    pub queue_pairs: Vec<Qpn>,
 }
 
 /// What a connection's packets add up to in one bin.

@@ -2,13 +2,15 @@
 
 use super::{Error, Options, decode_options, pool};
 use crate::decode::{self, Decoded};
-use crate::flow::{self, ConnectionEnd, Tracker};
+use super::spill::Spill;
+use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
-use crate::model::profile::{CmRow, ConnectionRow, Input, TimelineRow, Traffic};
+use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, Input, TimelineRow, Traffic};
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
 use crate::model::{ConnectionKey, Coverage, Kind, Profile, QueuePair};
 use crate::ranks::{self, Belief, Pairs, Witnesses};
 use crate::reduce::{self, Accumulator, Ending, InputPartial};
+use ibscope_parsers::mpi::Operation;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,6 +29,25 @@ const MAX_CM: usize = 1 << 16;
 
 /// Analyses captures. `progress` is told the bytes read so far, now and then.
 pub fn analyze(paths: &[PathBuf], options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Result<Profile, Error> {
+    let depth = if options.read_mpi { Depth::Envelopes } else { Depth::Packets };
+    run(paths, options, depth, progress).map(|finished| finished.profile)
+}
+
+/// An analysis that has seen everything.
+pub(super) struct Finished {
+    pub(super) profile: Profile,
+    pub(super) belief: Belief,
+    /// Single messages, where they were asked for, and the row of each connection that counts by its number in them.
+    pub(super) spills: Vec<(Vec<Option<u32>>, Spill)>,
+}
+
+/// Analyses captures to a depth.
+pub(super) fn run(
+    paths: &[PathBuf],
+    options: &Options,
+    depth: Depth,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Finished, Error> {
     let bytes_read = Arc::new(AtomicU64::new(0));
     let source = SourceOptions { sha256: options.sha256, bytes_read: Arc::clone(&bytes_read) };
     let captures = input::open(paths, &source)?;
@@ -35,7 +56,7 @@ pub fn analyze(paths: &[PathBuf], options: &Options, progress: &(dyn Fn(u64) + S
     let mut inputs: Vec<Input> = captures.iter().map(describe).collect();
     let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
     let readers = Readers::start(captures, batches_per_round);
-    let mut analysis = Analysis::new(inputs.len(), options);
+    let mut analysis = Analysis::new(inputs.len(), options, depth);
     pool.install(|| {
         let mut decoded: Vec<Decoded> = Vec::new();
         loop {
@@ -81,7 +102,6 @@ struct Analysis {
     inputs: Vec<InputState>,
     bin_ns: Option<i64>,
     max_cells: usize,
-    read_mpi: bool,
     widened: bool,
 }
 
@@ -98,15 +118,21 @@ struct Shard {
     sums: Accumulator,
     cm: Vec<CmRow>,
     cm_lost: u64,
+    /// What the packets have just shown: here so that its memory is used again.
+    events: Events,
+    /// Single messages, where they are asked for.
+    spill: Option<Spill>,
 }
 
 impl Analysis {
-    fn new(inputs: usize, options: &Options) -> Self {
+    fn new(inputs: usize, options: &Options, depth: Depth) -> Self {
         let shard = || Shard {
-            tracker: Tracker::default(),
+            tracker: Tracker::new(depth),
             sums: Accumulator::new(options.bin_ns),
             cm: Vec::new(),
             cm_lost: 0,
+            events: Events::default(),
+            spill: (depth >= Depth::Messages).then(Spill::new),
         };
         let input = || InputState {
             shards: (0..SHARDS).map(|_| shard()).collect(),
@@ -118,14 +144,12 @@ impl Analysis {
             inputs: (0..inputs).map(|_| input()).collect(),
             bin_ns: options.bin_ns,
             max_cells: options.max_cells,
-            read_mpi: options.read_mpi,
             widened: false,
         }
     }
 
     /// Takes the packets of some batches. Those of one input are in file order.
     fn round(&mut self, decoded: &[Decoded]) {
-        let read_mpi = self.read_mpi;
         self.inputs.par_iter_mut().enumerate().for_each(|(index, input)| {
             let own = || decoded.iter().filter(move |decoded| decoded.batch.input as usize == index);
             if own().next().is_none() {
@@ -133,7 +157,7 @@ impl Analysis {
             }
             input.shards.par_iter_mut().enumerate().for_each(|(shard, state)| {
                 for decoded in own() {
-                    state.packets(decoded, shard, read_mpi);
+                    state.packets(decoded, shard);
                 }
             });
             own().for_each(|decoded| input.count(decoded));
@@ -163,28 +187,37 @@ impl Analysis {
         self.inputs.par_iter_mut().flat_map(|input| input.shards.par_iter_mut())
     }
 
-    fn finish(mut self, mut inputs: Vec<Input>, mut notes: Vec<String>, options: &Options) -> Result<Profile, Error> {
-        // The last round may have left cells that join: the width must not depend on where rounds ended.
+    fn finish(mut self, mut inputs: Vec<Input>, mut notes: Vec<String>, options: &Options) -> Result<Finished, Error> {
+        let ends: Vec<Vec<Vec<ConnectionEnd>>> = self
+            .inputs
+            .par_iter_mut()
+            .map(|input| input.shards.par_iter_mut().map(Shard::finish).collect())
+            .collect();
+        // The last messages may have added cells, and the last round left some that join: the width must not depend on where rounds ended.
         self.bound_timeline();
         let mut coverage = Coverage::default();
         let mut cm = Vec::new();
         let mut cm_lost = 0;
-        let mut wireups = Vec::new();
+        let (mut wireups, mut introductions) = (Vec::new(), Vec::new());
         let mut partials = Vec::new();
-        for (state, input) in self.inputs.into_iter().zip(&mut inputs) {
+        let mut spills: Vec<(usize, Vec<ConnectionKey>, Spill)> = Vec::new();
+        for (index, ((state, input), ends)) in self.inputs.into_iter().zip(&mut inputs).zip(ends).enumerate() {
             input.coverage = state.coverage.clone();
             input.coverage.interface_drops = state.drops.values().sum();
             let mut partial = InputPartial {
                 times_ns: input.coverage.first_time_ns.zip(input.coverage.last_time_ns),
                 connections: BTreeMap::new(),
             };
-            for shard in state.shards {
+            for (shard, ends) in state.shards.into_iter().zip(ends) {
                 cm.extend(shard.cm);
                 cm_lost += shard.cm_lost;
+                coverage.messages_evicted += shard.tracker.evicted();
                 wireups.extend_from_slice(shard.tracker.wireups());
-                for (end, sums) in shard.tracker.finish().into_iter().zip(shard.sums.finish()) {
-                    let ConnectionEnd { key, mpi_incomplete, overflowed, partners } = end;
-                    partial.connections.insert(key, (sums, Ending { mpi_incomplete, overflowed, partners }));
+                introductions.extend_from_slice(shard.tracker.introductions());
+                spills.extend(shard.spill.map(|spill| (index, ends.iter().map(|end| end.key).collect(), spill)));
+                for (end, sums) in ends.into_iter().zip(shard.sums.finish()) {
+                    let ConnectionEnd { key, missing, overflowed, partners } = end;
+                    partial.connections.insert(key, (sums, Ending { missing, overflowed, partners }));
                 }
             }
             partials.push(partial);
@@ -196,7 +229,11 @@ impl Analysis {
             input.pairs_seen_twice = copies.pairs_seen_twice;
             coverage.merge(&input.coverage);
         }
-        coverage.mpi_incomplete = settled.mpi_incomplete;
+        let missing = &settled.missing;
+        coverage.mpi_incomplete = missing.mpi_incomplete;
+        coverage.messages_with_gaps = missing.with_gaps;
+        coverage.messages_without_start = missing.without_start;
+        coverage.messages_evicted += missing.evicted;
         coverage.window_overflows = settled.window_overflows;
         if coverage.infiniband == 0 && coverage.outside_window == 0 {
             return Err(no_infiniband(&coverage));
@@ -216,8 +253,13 @@ impl Analysis {
         cm.dedup_by(|a, b| cm_identity(a) == cm_identity(b));
         cm.sort_by_key(|row| row.time_ns);
         let belief = ranks::believe(&settled.connections);
-        let witnesses = Witnesses { connections: &settled.connections, cm: &cm, wireups: &wireups };
-        let paired = ranks::pair(witnesses.connections, witnesses.cm, witnesses.wireups);
+        let witnesses = Witnesses {
+            connections: &settled.connections,
+            cm: &cm,
+            wireups: &wireups,
+            introductions: &introductions,
+        };
+        let paired = ranks::pair(&witnesses);
         let (learnt, unsettled) = ranks::learn(&witnesses, &belief, &paired);
         let (ranks, unsettled) = match &options.rankmap {
             Some(rankmap) => (rankmap.clone(), Vec::new()),
@@ -236,7 +278,15 @@ impl Analysis {
             ..Profile::default()
         };
         fill(&mut profile, &settled.connections, &belief, &paired);
-        Ok(profile)
+        let row = |input: usize, key: &ConnectionKey| {
+            let index = settled.connections.binary_search_by_key(key, |connection| connection.key).ok()?;
+            settled.connections[index].inputs.contains(&(input as u32)).then_some(index as u32)
+        };
+        let spills = spills
+            .into_iter()
+            .map(|(input, keys, spill)| (keys.iter().map(|key| row(input, key)).collect(), spill))
+            .collect();
+        Ok(Finished { profile, belief, spills })
     }
 }
 
@@ -257,18 +307,12 @@ impl InputState {
 }
 
 impl Shard {
-    fn packets(&mut self, decoded: &Decoded, shard: usize, read_mpi: bool) {
+    fn packets(&mut self, decoded: &Decoded, shard: usize) {
         let bytes = decoded.batch.bytes.as_slice();
         for packet in decoded.shards.get(shard).into_iter().flatten() {
-            let outcome = self.tracker.packet(packet, bytes, read_mpi);
-            let connection = outcome.seen.connection;
-            self.sums.packet(packet, &outcome.seen);
-            if let Some(start) = outcome.start {
-                self.sums.start(connection, start);
-            }
-            if let Some(message) = &outcome.message {
-                self.sums.message(connection, message);
-            }
+            let seen = self.tracker.packet(packet, bytes, &mut self.events);
+            self.sums.packet(packet, &seen);
+            self.take_events();
             if packet.kind() == Kind::Management
                 && let Some(message) = flow::connection_management(packet, bytes)
             {
@@ -279,6 +323,26 @@ impl Shard {
                 }
             }
         }
+    }
+}
+
+impl Shard {
+    fn take_events(&mut self) {
+        for (connection, start) in self.events.starts.drain(..) {
+            self.sums.start(connection, start);
+        }
+        for (connection, message) in self.events.mpi.drain(..) {
+            self.sums.message(connection, &message);
+        }
+        for message in self.events.messages.drain(..) {
+            self.spill.iter_mut().for_each(|spill| spill.push(&message));
+        }
+    }
+
+    fn finish(&mut self) -> Vec<ConnectionEnd> {
+        let ends = self.tracker.finish(&mut self.events);
+        self.take_events();
+        ends
     }
 }
 
@@ -317,6 +381,12 @@ fn fill(profile: &mut Profile, connections: &[ConnectionTotals], belief: &Belief
             repeats: connection.repeats,
             stack: belief.stack(key),
         });
+        let operations = by_operation(&mut connection.mpi.iter().map(|(class, sums)| (*class, *sums)), belief, key);
+        for (operation, sums) in operations.into_iter().filter(|(operation, _)| *operation != Operation::PointToPoint) {
+            let MpiSums { messages, mpi_bytes } = sums;
+            let operation = operation.name().to_owned();
+            profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
+        }
         for bin in &connection.bins {
             let mut traffic = bin.traffic;
             traffic += mpi(&mut bin.mpi.iter().copied());
@@ -332,20 +402,33 @@ fn fill(profile: &mut Profile, connections: &[ConnectionTotals], belief: &Belief
 /// The MPI columns of a connection: its messages of the form that is believed of it.
 fn mpi(sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>, belief: &Belief, key: &ConnectionKey) -> Traffic {
     let mut traffic = Traffic::default();
-    let Some(form) = belief.form(key) else { return traffic };
-    for (class, sums) in sums {
-        if class.form != form {
-            continue;
-        }
-        if class.collective[belief.layout as usize] {
-            traffic.collective_messages += sums.messages;
-            traffic.collective_mpi_bytes += sums.mpi_bytes;
-        } else {
+    for (operation, sums) in by_operation(sums, belief, key) {
+        if operation == Operation::PointToPoint {
             traffic.p2p_messages += sums.messages;
             traffic.p2p_mpi_bytes += sums.mpi_bytes;
+        } else {
+            traffic.collective_messages += sums.messages;
+            traffic.collective_mpi_bytes += sums.mpi_bytes;
         }
     }
     traffic
+}
+
+/// The messages of the form that is believed of a connection, with what they belong to.
+fn by_operation(
+    sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>,
+    belief: &Belief,
+    key: &ConnectionKey,
+) -> BTreeMap<Operation, MpiSums> {
+    let mut operations = BTreeMap::new();
+    let Some(form) = belief.form(key) else { return operations };
+    let layout = belief.layout(form);
+    for (class, sums) in sums.filter(|(class, _)| class.form == form) {
+        if let Some(operation) = class.operation[layout as usize] {
+            *operations.entry(operation).or_default() += sums;
+        }
+    }
+    operations
 }
 
 fn no_infiniband(coverage: &Coverage) -> Error {

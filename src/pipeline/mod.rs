@@ -11,13 +11,16 @@
 
 mod adapt;
 mod analysis;
+mod messages;
 mod packets;
+mod spill;
 
 pub use crate::input::total_bytes;
-pub use crate::profile::{Writer, is_profile, read as load};
+pub use crate::profile::{MessageWriter, Writer, is_profile, read as load};
 pub use crate::ranks::rankmap::{parse as parse_rankmap, quoted};
 pub use adapt::adapt;
 pub use analysis::analyze;
+pub use messages::{MessageStream, messages};
 pub use packets::inspect;
 
 use crate::decode;
@@ -103,6 +106,9 @@ pub enum Error {
     /// The worker threads could not be started.
     #[error("cannot start the worker threads: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
+    /// Messages could not be put aside.
+    #[error("single messages cannot be put aside in a temporary file: {0}; set TMPDIR to a folder with more room")]
+    Spill(std::io::Error),
     /// The profile was written without a timeline, so no window can be cut out of it.
     #[error("this profile has no timeline, so --from and --to cannot be applied to it; give the captures instead")]
     NoTimeline,

@@ -5,6 +5,7 @@
 //! | `profile.json` | format version, inputs with digests, coverage, notes, endpoints, ranks |
 //! | `connections.parquet` | one row per directed connection, sorted by source, destination, queue pair |
 //! | `timeline.parquet` | sums per bin and connection (`connection` is the row number in the table above), sorted by time |
+//! | `collectives.parquet` | messages of collective operations per connection and operation |
 //! | `cm.parquet` | connection management messages, sorted by time |
 //!
 //! Units stand in the column names. The same captures and options give the same bytes on any machine with any number of
@@ -13,7 +14,10 @@
 //! **Version**: whoever changes the meaning, name or type of a field or column raises [`VERSION`].
 
 mod document;
+mod messages;
 mod tables;
+
+pub use messages::MessageWriter;
 
 use crate::model::Profile;
 use document::{Document, TableDigest};
@@ -23,11 +27,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Version of the format that this program writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 const DOCUMENT: &str = "profile.json";
 const CONNECTIONS: &str = "connections.parquet";
 const TIMELINE: &str = "timeline.parquet";
+const COLLECTIVES: &str = "collectives.parquet";
 const CM: &str = "cm.parquet";
 
 /// A profile that could not be written or read.
@@ -132,6 +137,7 @@ impl Writer {
         let tables = [
             (CONNECTIONS, tables::connections(&profile.connections)),
             (TIMELINE, tables::timeline(&profile.timeline)),
+            (COLLECTIVES, tables::collectives(&profile.collectives)),
             (CM, tables::cm(&profile.cm)),
         ];
         let mut digests = BTreeMap::new();
@@ -182,7 +188,7 @@ fn in_the_way(place: &Path) -> Result<(), ProfileError> {
     }
     for entry in fs::read_dir(place).map_err(io_error(place, "cannot be read"))? {
         let name = entry.map_err(io_error(place, "cannot be read"))?.file_name();
-        if ![DOCUMENT, CONNECTIONS, TIMELINE, CM].iter().any(|own| name == **own) {
+        if ![DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, CM].iter().any(|own| name == **own) {
             return refuse(format!("holds {} beside the profile", name.display()));
         }
     }
@@ -227,6 +233,8 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     profile.connections = tables::read_connections(&path, bytes)?;
     let (path, bytes) = table(TIMELINE)?;
     profile.timeline = tables::read_timeline(&path, bytes, profile.connections.len())?;
+    let (path, bytes) = table(COLLECTIVES)?;
+    profile.collectives = tables::read_collectives(&path, bytes, profile.connections.len())?;
     let (path, bytes) = table(CM)?;
     profile.cm = tables::read_cm(&path, bytes)?;
     Ok(profile)

@@ -1,8 +1,8 @@
 //! The Parquet tables. polars stays within this file and the error type above it.
 
 use super::ProfileError;
-use crate::model::Kind;
-use crate::model::profile::{CmRow, ConnectionRow, Repeats, TimelineRow, Traffic};
+use crate::model::{Kind, MessageRow, PacketRecord, Profile};
+use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, Repeats, TimelineRow, Traffic};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};
 use polars::error::PolarsError;
@@ -12,6 +12,9 @@ use polars::prelude::{
 use std::fs::File;
 use std::io::Cursor;
 use std::path::Path;
+
+/// How tables are compressed.
+pub(super) const COMPRESSION: ParquetCompression = ParquetCompression::Zstd(None);
 
 /// Columns that connections and the timeline share.
 const TRAFFIC: [&str; 8] = [
@@ -117,6 +120,17 @@ pub(super) fn timeline(rows: &[TimelineRow]) -> PolarsResult<DataFrame> {
     DataFrame::new(rows.len(), columns)
 }
 
+/// The table of collective operations.
+pub(super) fn collectives(rows: &[CollectiveRow]) -> PolarsResult<DataFrame> {
+    let columns = vec![
+        column!(rows, "connection", u32, |row| row.connection),
+        column!(rows, "operation", String, |row| row.operation.clone()),
+        column!(rows, "messages", u64, |row| row.messages),
+        column!(rows, "mpi_bytes", u64, |row| row.mpi_bytes),
+    ];
+    DataFrame::new(rows.len(), columns)
+}
+
 /// The table of connection management messages.
 pub(super) fn cm(rows: &[CmRow]) -> PolarsResult<DataFrame> {
     let columns = vec![
@@ -134,12 +148,43 @@ pub(super) fn cm(rows: &[CmRow]) -> PolarsResult<DataFrame> {
     DataFrame::new(rows.len(), columns)
 }
 
+/// A table of single messages. Rows of connections that the profile does not have are left out: there are none.
+pub(super) fn messages(rows: &[MessageRow], profile: &Profile) -> PolarsResult<DataFrame> {
+    let rows: Vec<(&MessageRow, &ConnectionRow)> =
+        rows.iter().filter_map(|row| Some((row, profile.connections.get(row.connection as usize)?))).collect();
+    let time = |time_ns: i64| (time_ns != PacketRecord::NO_TIME).then_some(time_ns);
+    let columns = vec![
+        column!(rows, "first_time_ns", Option<i64>, |(row, _)| time(row.raw.times_ns.0)),
+        column!(rows, "last_time_ns", Option<i64>, |(row, _)| time(row.raw.times_ns.1)),
+        column!(rows, "src_rank", Option<u32>, |(row, _)| row.src_rank),
+        column!(rows, "dst_rank", Option<u32>, |(row, _)| row.dst_rank),
+        column!(rows, "src", String, |(_, on)| on.src.to_string()),
+        column!(rows, "dst", String, |(_, on)| on.dst.to_string()),
+        column!(rows, "src_qp", Option<u32>, |(_, on)| on.src_qp.map(Qpn::value)),
+        column!(rows, "dest_qp", u32, |(_, on)| on.dest_qp.value()),
+        column!(rows, "psn", u32, |(row, _)| row.raw.psn),
+        column!(rows, "stack", Option<String>, |(_, on)| on.stack.clone()),
+        column!(rows, "protocol", Option<String>, |(row, _)| row.protocol().map(str::to_owned)),
+        column!(rows, "moved_by", String, |(row, _)| row.raw.moved.name().to_owned()),
+        column!(rows, "operation", Option<String>, |(row, _)| row.operation().map(str::to_owned)),
+        column!(rows, "communicator_rank", Option<u32>, |(row, _)| row.identity().map(|identity| identity.rank)),
+        column!(rows, "context", Option<u32>, |(row, _)| row.identity().map(|identity| identity.context)),
+        column!(rows, "tag", Option<i32>, |(row, _)| row.identity().map(|identity| identity.tag)),
+        column!(rows, "mpi_bytes", Option<u64>, |(row, _)| row.mpi_bytes()),
+        column!(rows, "payload_bytes", Option<u64>, |(row, _)| row.payload_bytes()),
+        column!(rows, "wire_bytes", u64, |(row, _)| row.raw.wire_bytes),
+        column!(rows, "packets", u64, |(row, _)| row.raw.packets),
+        column!(rows, "complete", bool, |(row, _)| row.raw.complete),
+    ];
+    DataFrame::new(rows.len(), columns)
+}
+
 /// Writes a table.
 pub(super) fn write(path: &Path, table: PolarsResult<DataFrame>) -> Result<(), ProfileError> {
     let failed = |source| ProfileError::Table { path: path.to_owned(), action: "written", source };
     let mut table = table.map_err(failed)?;
     let file = File::create(path).map_err(super::io_error(path, "cannot be created"))?;
-    ParquetWriter::new(file).with_compression(ParquetCompression::Zstd(None)).finish(&mut table).map_err(failed)?;
+    ParquetWriter::new(file).with_compression(COMPRESSION).finish(&mut table).map_err(failed)?;
     Ok(())
 }
 
@@ -174,15 +219,32 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
     (0..table.rows()).map(row).collect()
 }
 
+/// Reads the table of collective operations; `connections` is the length of the table that it points into.
+pub(super) fn read_collectives(
+    path: &Path,
+    bytes: Vec<u8>,
+    connections: usize,
+) -> Result<Vec<CollectiveRow>, ProfileError> {
+    let table = Table::open(path, bytes)?;
+    let (connection, operation) = (table.u32("connection")?, table.text("operation")?);
+    let (messages, mpi_bytes) = (table.u64("messages")?, table.u64("mpi_bytes")?);
+    let row = |row: usize| {
+        Ok(CollectiveRow {
+            connection: table.connection(&connection, row, connections)?,
+            operation: table.value(&operation, row)?,
+            messages: table.value(&messages, row)?,
+            mpi_bytes: table.value(&mpi_bytes, row)?,
+        })
+    };
+    (0..table.rows()).map(row).collect()
+}
+
 /// Reads the table of time; `connections` is the length of the table that it points into.
 pub(super) fn read_timeline(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Vec<TimelineRow>, ProfileError> {
     let table = Table::open(path, bytes)?;
     let (time, connection, traffic) = (table.i64("time_ns")?, table.u32("connection")?, table.u64s(TRAFFIC)?);
     let row = |row: usize| {
-        let connection = table.value(&connection, row)?;
-        if connection as usize >= connections {
-            return Err(table.bad(row, format!("connection {connection} is not in the table of {connections}")));
-        }
+        let connection = table.connection(&connection, row, connections)?;
         let traffic = traffic_from(table.values(&traffic, row)?);
         Ok(TimelineRow { time_ns: table.value(&time, row)?, connection, traffic })
     };
@@ -263,6 +325,15 @@ impl<'a> Table<'a> {
             *value = self.value(column, row)?;
         }
         Ok(values)
+    }
+
+    /// A row number in the table of connections.
+    fn connection(&self, column: &[Option<u32>], row: usize, connections: usize) -> Result<u32, ProfileError> {
+        let connection = self.value(column, row)?;
+        if connection as usize >= connections {
+            return Err(self.bad(row, format!("connection {connection} is not in the table of {connections}")));
+        }
+        Ok(connection)
     }
 
     fn endpoint(&self, column: &[Option<String>], row: usize) -> Result<Endpoint, ProfileError> {

@@ -13,7 +13,7 @@ mod stack;
 pub use pairs::{Evidence, Pairs, pair};
 pub use stack::{Belief, believe};
 
-use crate::model::Wireup;
+use crate::model::{Introduction, Wireup};
 use crate::model::profile::{CmRow, RankRow};
 use crate::model::traffic::ConnectionTotals;
 use ibscope_parsers::Endpoint;
@@ -32,6 +32,8 @@ pub struct Witnesses<'a> {
     pub cm: &'a [CmRow],
     /// UCX's wire-up messages.
     pub wireups: &'a [Wireup],
+    /// Introductions of Open MPI's `udcm` and of MVAPICH2.
+    pub introductions: &'a [Introduction],
 }
 
 /// A rank and what speaks for it: votes that agree, and that do not.
@@ -49,8 +51,7 @@ struct Verdict {
 /// An endpoint with one rank gets one row for all its queue pairs; one with several gets a row per queue pair.
 #[must_use]
 pub fn learn(witnesses: &Witnesses<'_>, belief: &Belief, paired: &Pairs) -> (Vec<RankRow>, Vec<String>) {
-    let Witnesses { connections, cm, wireups } = *witnesses;
-    let (processes, loose) = processes::find(connections, belief, paired, cm, wireups);
+    let (processes, loose) = processes::find(witnesses, belief, paired);
     let mut notes = Vec::new();
     let mut endpoints: BTreeMap<Endpoint, Vec<&Process>> = BTreeMap::new();
     for process in &processes {
@@ -62,8 +63,7 @@ pub fn learn(witnesses: &Witnesses<'_>, belief: &Belief, paired: &Pairs) -> (Vec
     }
     let mut rows = Vec::new();
     for (endpoint, processes) in endpoints {
-        let envelopes = loose.get(&endpoint).cloned().unwrap_or_default();
-        let mut together = Process { envelopes, ..Process::default() };
+        let mut together = loose.get(&endpoint).cloned().unwrap_or_default();
         processes.iter().for_each(|process| together.add(process));
         // A second rank at the endpoint may have sent next to nothing: it is asked for by process, not by share.
         let distinct: BTreeSet<u32> = processes.iter().filter_map(|p| verdict(p)).map(|verdict| verdict.rank).collect();

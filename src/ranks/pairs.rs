@@ -1,12 +1,14 @@
 //! The two directions of connections: which queue pair at the one end belongs to which at the other.
 //!
-//! Strongest first: CM messages (REP answers REQ), UCX's wire-up messages (a reply names the endpoint of the request, and
-//! both hold the queue pair number), and the votes of answers. Votes pair two queue pairs only where each is the other's
-//! clear favourite; what is paired no longer competes, so the rest is looked at again.
+//! Strongest first: CM messages (REP answers REQ), the introductions of Open MPI's `udcm` and of MVAPICH2 (both sides list their queue
+//! pairs), UCX's wire-up messages (a reply names the endpoint of the request, and both hold the queue pair number), answers that repeat
+//! request numbers, and answers with the PSN of requests. Votes pair two queue pairs only where each is the other's clear
+//! favourite; what is paired no longer competes, so the rest is looked at again.
 
 use crate::model::profile::CmRow;
+use super::Witnesses;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Kind, QueuePair, Wireup};
+use crate::model::{Introduction, Kind, QueuePair, Wireup};
 use ibscope_parsers::mpi::ucx_wireup::find_qpn;
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +18,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Evidence {
     /// CM REQ and REP.
     Cm,
+    /// Introductions of both sides.
+    Introduction,
     /// UCX wire-up request and reply.
     Wireup,
+    /// Answers that repeat the number of a request.
+    Echo,
     /// Answers with the PSN of requests.
     Answers,
 }
@@ -28,7 +34,9 @@ impl Evidence {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cm => "cm",
+            Self::Introduction => "introduction",
             Self::Wireup => "wireup",
+            Self::Echo => "echo",
             Self::Answers => "answers",
         }
     }
@@ -60,12 +68,38 @@ impl Pairs {
 
 /// Finds all pairs.
 #[must_use]
-pub fn pair(connections: &[ConnectionTotals], cm: &[CmRow], wireups: &[Wireup]) -> Pairs {
+pub fn pair(witnesses: &Witnesses<'_>) -> Pairs {
+    let Witnesses { connections, cm, wireups, introductions } = *witnesses;
     let mut pairs = Pairs::default();
     by_cm(&mut pairs, cm);
+    by_introductions(&mut pairs, introductions);
     by_wireup(&mut pairs, connections, wireups);
-    by_answers(&mut pairs, connections);
+    by_votes(&mut pairs, connections, Evidence::Echo, |connection| &connection.echoes);
+    by_votes(&mut pairs, connections, Evidence::Answers, |connection| &connection.partners);
     pairs
+}
+
+/// The queue pairs that both sides list belong together one by one. Introductions between the same two speakers are taken in turn.
+fn by_introductions(pairs: &mut Pairs, introductions: &[Introduction]) {
+    type Lists<'a> = BTreeMap<(QueuePair, QueuePair, u32), Vec<&'a [Qpn]>>;
+    let mut lists: Lists<'_> = BTreeMap::new();
+    for said in introductions {
+        let said_before = lists.entry((said.from, said.to, said.number)).or_default();
+        // They are repeated until they are acknowledged.
+        if !said_before.contains(&said.queue_pairs.as_slice()) {
+            said_before.push(&said.queue_pairs);
+        }
+    }
+    for (&(from, to, number), own) in &lists {
+        let Some(others) = lists.get(&(to, from, number)).filter(|_| from < to) else { continue };
+        for (own, others) in own.iter().zip(others) {
+            for (&own, &other) in own.iter().zip(others.iter()) {
+                let a = QueuePair { endpoint: from.endpoint, qpn: own };
+                let b = QueuePair { endpoint: to.endpoint, qpn: other };
+                pairs.pair(a, b, Evidence::Introduction);
+            }
+        }
+    }
 }
 
 fn by_cm(pairs: &mut Pairs, cm: &[CmRow]) {
@@ -132,12 +166,17 @@ fn by_wireup(pairs: &mut Pairs, connections: &[ConnectionTotals], wireups: &[Wir
     }
 }
 
-fn by_answers(pairs: &mut Pairs, connections: &[ConnectionTotals]) {
+fn by_votes(
+    pairs: &mut Pairs,
+    connections: &[ConnectionTotals],
+    evidence: Evidence,
+    cast: impl Fn(&ConnectionTotals) -> &BTreeMap<Qpn, u64>,
+) {
     let mut votes: BTreeMap<QueuePair, BTreeMap<QueuePair, u64>> = BTreeMap::new();
     for connection in connections {
         let key = &connection.key;
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
-        for (&qpn, &count) in &connection.partners {
+        for (&qpn, &count) in cast(connection) {
             let sender = QueuePair { endpoint: key.src, qpn };
             *votes.entry(receiver).or_default().entry(sender).or_default() += count;
             *votes.entry(sender).or_default().entry(receiver).or_default() += count;
@@ -158,7 +197,7 @@ fn by_answers(pairs: &mut Pairs, connections: &[ConnectionTotals]) {
         if mutual.is_empty() {
             return;
         }
-        mutual.into_iter().for_each(|(end, other)| pairs.pair(end, other, Evidence::Answers));
+        mutual.into_iter().for_each(|(end, other)| pairs.pair(end, other, evidence));
     }
 }
 

@@ -1,14 +1,13 @@
 //! Queue pairs -> processes -> ranks.
 //!
 //! A process is a set of queue pairs. Which belong together is known where a library says so (the worker of UCX's wire-up
-//! messages); which rank they are is voted by the envelopes that went out from them, and stated by the connection messages
-//! of Open MPI's `openib`.
+//! messages, introductions); which rank they are is voted by the envelopes that went out from them, and stated by the connection
+//! messages of Open MPI's `openib` and of MVAPICH2.
 
-use super::Belief;
 use super::pairs::{self, Pairs};
-use crate::model::profile::CmRow;
-use crate::model::traffic::ConnectionTotals;
-use crate::model::{QueuePair, Wireup};
+use super::{Belief, Witnesses};
+use crate::model::QueuePair;
+use crate::model::traffic::Communicator;
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +18,8 @@ pub(super) struct Process {
     pub(super) queue_pairs: BTreeSet<QueuePair>,
     /// Envelopes on `MPI_COMM_WORLD` by the rank they name.
     pub(super) envelopes: BTreeMap<u32, u64>,
+    /// Envelopes on other communicators by context id and the rank they name there.
+    pub(super) elsewhere: BTreeMap<(u32, u32), u64>,
     /// Connection messages by the rank they state.
     pub(super) stated: BTreeMap<u32, u64>,
 }
@@ -31,17 +32,19 @@ impl Process {
                 *votes.entry(*rank).or_default() += count;
             }
         }
+        for (place, count) in &other.elsewhere {
+            *self.elsewhere.entry(*place).or_default() += count;
+        }
     }
 }
 
-/// The processes behind all queue pairs that send, and the votes of senders whose queue pair is not known, by endpoint.
+/// The processes behind all queue pairs that send, and what speaks for senders whose queue pair is not known, by endpoint.
 pub(super) fn find(
-    connections: &[ConnectionTotals],
+    witnesses: &Witnesses<'_>,
     belief: &Belief,
     paired: &Pairs,
-    cm: &[CmRow],
-    wireups: &[Wireup],
-) -> (Vec<Process>, BTreeMap<Endpoint, BTreeMap<u32, u64>>) {
+) -> (Vec<Process>, BTreeMap<Endpoint, Process>) {
+    let Witnesses { connections, cm, wireups, introductions } = *witnesses;
     let mut groups = Groups::default();
     let connected = pairs::connected(connections);
     let mut workers: BTreeMap<(Endpoint, u64), BTreeSet<QueuePair>> = BTreeMap::new();
@@ -53,10 +56,16 @@ pub(super) fn find(
             queue_pairs.insert(end);
         }
     }
-    for queue_pairs in workers.values() {
+    // The datagram queue pair of a process is one.
+    let mut speakers: BTreeMap<QueuePair, BTreeSet<QueuePair>> = BTreeMap::new();
+    for said in introductions {
+        let own = said.queue_pairs.iter().map(|&qpn| QueuePair { endpoint: said.from.endpoint, qpn });
+        speakers.entry(said.from).or_default().extend(own.chain([said.from]));
+    }
+    for queue_pairs in workers.values().chain(speakers.values()) {
         groups.join(queue_pairs);
     }
-    let mut loose: BTreeMap<Endpoint, BTreeMap<u32, u64>> = BTreeMap::new();
+    let mut loose: BTreeMap<Endpoint, Process> = BTreeMap::new();
     for connection in connections {
         let key = &connection.key;
         let Some(form) = belief.form(key) else { continue };
@@ -66,14 +75,15 @@ pub(super) fn find(
         } else {
             paired.partner(receiver).map(|(end, _)| end)
         };
-        let votes =
-            connection.votes.world.iter().filter(|((voted, layout, _), _)| *voted == form && *layout == belief.layout);
-        let into = match sender {
-            Some(sender) => &mut groups.process(sender).envelopes,
+        let process = match sender {
+            Some(sender) => groups.process(sender),
             None => loose.entry(key.src).or_default(),
         };
-        for (&(_, _, rank), &count) in votes {
-            *into.entry(rank).or_default() += count;
+        for (communicator, rank, count) in connection.votes.of(form, belief.layout(form)) {
+            match communicator {
+                Communicator::World => *process.envelopes.entry(rank).or_default() += count,
+                Communicator::Context(context) => *process.elsewhere.entry((context, rank)).or_default() += count,
+            }
         }
         // The receiver may never send: it is a process all the same.
         groups.process(receiver);
@@ -81,6 +91,11 @@ pub(super) fn find(
     for row in cm {
         if let (Some(qpn), Some(rank), "REQ" | "REP") = (row.qpn, row.world_rank, row.message.as_str()) {
             *groups.process(QueuePair { endpoint: row.src, qpn }).stated.entry(rank).or_default() += 1;
+        }
+    }
+    for said in introductions {
+        if let Some(rank) = said.world_rank {
+            *groups.process(said.from).stated.entry(rank).or_default() += 1;
         }
     }
     (groups.processes.into_iter().flatten().collect(), loose)

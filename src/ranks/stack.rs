@@ -1,10 +1,10 @@
 //! Which MPI library a connection carries, by the vote of its messages.
 
 use crate::model::ConnectionKey;
-use crate::model::traffic::{ConnectionTotals, Votes};
+use crate::model::traffic::{ConnectionTotals, Votes, readings};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::{Form, TagLayout};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Messages with an envelope that a connection needs to be believed by itself.
 const ENOUGH: u64 = 3;
@@ -14,8 +14,8 @@ const FITTING_PERCENT: u64 = 90;
 /// What the votes came to.
 #[derive(Clone, Debug)]
 pub struct Belief {
-    /// How UCX tags are filled, for the whole capture.
-    pub layout: TagLayout,
+    /// How tags are filled, for the whole capture.
+    layout: TagLayout,
     forms: BTreeMap<ConnectionKey, Form>,
 }
 
@@ -26,11 +26,18 @@ impl Belief {
         self.forms.get(key).copied()
     }
 
+    /// How the envelopes of a form are to be read.
+    #[must_use]
+    pub fn layout(&self, form: Form) -> TagLayout {
+        if form.carries_tags() { self.layout } else { readings(form)[0] }
+    }
+
     /// The library's name for outputs.
     #[must_use]
     pub fn stack(&self, key: &ConnectionKey) -> Option<String> {
         self.form(key).map(|form| match form {
             Form::Ob1 => format!("{} {}", TagLayout::OpenMpi.name(), form.name()),
+            Form::Mvapich2 | Form::Nccl => form.name().to_owned(),
             Form::UcxVerbs | Form::UcxMlx5 | Form::UcxUd | Form::Rxm => {
                 format!("{} {}", self.layout.name(), form.name())
             }
@@ -38,29 +45,62 @@ impl Belief {
     }
 }
 
+/// What connections that are believed by themselves have shown of a form: it says which others are to be believed.
+#[derive(Debug, Default)]
+struct Known {
+    /// Ends of those connections.
+    endpoints: BTreeSet<Endpoint>,
+    /// Both ends of those connections, from the sender to the receiver.
+    pairs: BTreeSet<(Endpoint, Endpoint)>,
+    /// Highest rank on any communicator.
+    highest_rank: u32,
+}
+
 /// Weighs all votes.
 ///
 /// A form is believed of a connection when nearly all its messages fit and its envelopes on `MPI_COMM_WORLD` name one rank. Connections
-/// with only a message or two are believed when another one of the capture is.
+/// with fewer such envelopes are believed where others of the same form go to or from the same endpoints, and their envelopes name one rank
+/// of another communicator again and again, or none beyond those of the others; invitations of NCCL, which have no envelope, where the data go the other way.
 #[must_use]
 pub fn believe(connections: &[ConnectionTotals]) -> Belief {
-    let layout = layout(connections);
-    let mut strong: BTreeMap<ConnectionKey, Form> = BTreeMap::new();
-    let mut weak: Vec<(ConnectionKey, Form)> = Vec::new();
+    let mut belief = Belief { layout: layout(connections), forms: BTreeMap::new() };
+    let mut weak: Vec<(&ConnectionTotals, Form)> = Vec::new();
+    let mut known: BTreeMap<Form, Known> = BTreeMap::new();
     for connection in connections {
         let votes = &connection.votes;
         let Some(form) = fitting(votes) else { continue };
+        let layout = belief.layout(form);
         let Some(world) = one_rank(votes, form, layout) else { continue };
         if votes.enveloped[form as usize] >= ENOUGH && world >= ENOUGH {
-            strong.insert(connection.key, form);
+            let key = &connection.key;
+            belief.forms.insert(*key, form);
+            let known = known.entry(form).or_default();
+            known.endpoints.extend([key.src, key.dst]);
+            known.pairs.insert((key.src, key.dst));
+            known.highest_rank = known.highest_rank.max(votes.highest_rank[layout as usize]);
         } else {
-            weak.push((connection.key, form));
+            weak.push((connection, form));
         }
     }
-    let known: Vec<Form> = Form::ALL.into_iter().filter(|form| strong.values().any(|seen| seen == form)).collect();
-    let mut forms = strong;
-    forms.extend(weak.into_iter().filter(|(_, form)| known.contains(form)));
-    Belief { layout, forms }
+    for (connection, form) in weak {
+        let (key, votes) = (&connection.key, &connection.votes);
+        let Some(known) = known.get(&form) else { continue };
+        let fits = if form == Form::Nccl {
+            known.pairs.contains(&(key.dst, key.src))
+        } else {
+            let layout = belief.layout(form);
+            // The same rank again and again on one communicator, or at least none that the job has not.
+            let steady = votes.of(form, layout).any(|(_, _, count)| count >= ENOUGH);
+            votes.enveloped[form as usize] > 0
+                && votes.implausible[layout as usize] == 0
+                && (steady || votes.highest_rank[layout as usize] <= known.highest_rank)
+                && (known.endpoints.contains(&key.src) || known.endpoints.contains(&key.dst))
+        };
+        if fits {
+            belief.forms.insert(*key, form);
+        }
+    }
+    belief
 }
 
 /// The form that nearly all messages fit.
@@ -73,13 +113,14 @@ fn fitting(votes: &Votes) -> Option<Form> {
 
 /// Envelopes on `MPI_COMM_WORLD`, if they name one rank; `None` if they contradict each other.
 fn one_rank(votes: &Votes, form: Form, layout: TagLayout) -> Option<u64> {
-    let of_form = votes.world.iter().filter(|((voted, reading, _), _)| *voted == form && *reading == layout);
-    let (total, top) = of_form.fold((0, 0), |(total, top): (u64, u64), (_, &count)| (total + count, top.max(count)));
+    let (total, top) = votes
+        .world(form, layout)
+        .fold((0, 0), |(total, top): (u64, u64), (_, count)| (total + count, top.max(count)));
     let total = total + votes.crowded[layout as usize];
     (top * 100 >= total * FITTING_PERCENT).then_some(total)
 }
 
-/// The reading of UCX tags under which connections name one plausible rank each, and different endpoints different ranks.
+/// The reading of tags under which connections name one plausible rank each, and different endpoints different ranks.
 fn layout(connections: &[ConnectionTotals]) -> TagLayout {
     let score = |layout: TagLayout| {
         let mut claims: BTreeMap<u32, BTreeMap<Endpoint, i64>> = BTreeMap::new();
@@ -87,16 +128,17 @@ fn layout(connections: &[ConnectionTotals]) -> TagLayout {
         for connection in connections {
             let votes = &connection.votes;
             implausible += i64::try_from(votes.implausible[layout as usize]).unwrap_or(i64::MAX);
-            let of_layout =
-                votes.world.iter().filter(|((form, reading, _), _)| *form != Form::Ob1 && *reading == layout);
-            if let Some(((_, _, rank), &count)) = of_layout.max_by_key(|&((_, _, rank), count)| (*count, *rank)) {
+            let tagged = Form::ALL.into_iter().filter(|form| form.carries_tags());
+            let of_layout = tagged.flat_map(|form| votes.world(form, layout));
+            if let Some((rank, count)) = of_layout.max_by_key(|&(rank, count)| (count, rank)) {
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
-                *claims.entry(*rank).or_default().entry(connection.key.src).or_default() += count;
+                *claims.entry(rank).or_default().entry(connection.key.src).or_default() += count;
             }
         }
         let agreeing: i64 = claims.values().filter_map(|endpoints| endpoints.values().max()).sum();
         agreeing.saturating_sub(implausible.saturating_mul(2))
     };
-    // On a tie (no UCX traffic at all) the name does not matter.
-    if score(TagLayout::Mpich) > score(TagLayout::OpenMpi) { TagLayout::Mpich } else { TagLayout::OpenMpi }
+    // On a tie the first: Open MPI's newer layout reads as the older one with ranks sixteen times as high, and where there are no tags
+    // the name does not matter.
+    TagLayout::ALL.into_iter().rev().max_by_key(|&layout| score(layout)).unwrap_or(TagLayout::OpenMpi)
 }

@@ -15,12 +15,7 @@ pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 use crate::model::traffic::{MpiClass, MpiSums, Votes};
 use crate::model::{MpiMessage, PacketRecord, Seen, Start, Sums, Turn};
 use bins::{Bins, Slot};
-use ibscope_parsers::mpi::TagLayout;
 use std::collections::BTreeMap;
-
-/// Ranks and tags beyond these are not seen in real jobs: they tell a wrong reading of a tag.
-const PLAUSIBLE_RANKS: u32 = 1 << 14;
-const PLAUSIBLE_TAGS: i32 = 1 << 20;
 
 /// How often a packet has been seen, as far as it matters: 1, 2, odd from 3, even from 4.
 const OCCURRENCES: usize = 4;
@@ -96,23 +91,7 @@ impl Accumulator {
     /// Adds what the first packet of a message showed to the connection's votes.
     pub fn start(&mut self, connection: u32, start: Start) {
         let Some(partial) = self.partials.get_mut(connection as usize) else { return };
-        let votes = &mut partial.votes;
-        votes.starts += 1;
-        match start {
-            Start::Recognised(form, None) => votes.bare[form as usize] += 1,
-            Start::Recognised(form, Some(envelope)) => {
-                votes.enveloped[form as usize] += 1;
-                for layout in TagLayout::ALL {
-                    let identity = envelope.matching.identity(layout);
-                    votes.implausible[layout as usize] +=
-                        u64::from(identity.rank >= PLAUSIBLE_RANKS || identity.tag >= PLAUSIBLE_TAGS);
-                    if identity.world {
-                        votes.vote((form, layout, identity.rank), 1);
-                    }
-                }
-            }
-            Start::Repeated | Start::Unknown => {}
-        }
+        partial.votes.start(start);
     }
 
     /// Adds an MPI message.

@@ -6,7 +6,7 @@ use super::points::{self, Point};
 use super::{OCCURRENCES, Partial};
 use crate::model::profile::{Repeats, Traffic};
 use crate::model::traffic::{BinTotals, ConnectionTotals};
-use crate::model::{ConnectionKey, Sums, Turn};
+use crate::model::{ConnectionKey, Missing, Sums, Turn};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
@@ -22,12 +22,12 @@ pub struct InputPartial {
 /// What the flow stage says of a connection when an input ends.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
-    /// MPI messages begun and not ended.
-    pub mpi_incomplete: u64,
+    /// Messages of which something is missing.
+    pub missing: Missing,
     /// Its window of sequence numbers overflowed.
     pub overflowed: bool,
-    /// Votes for the sender's queue pair.
-    pub partners: Vec<(Qpn, u64)>,
+    /// Votes for the sender's queue pair: of answers by PSN, and of repeated request numbers.
+    pub partners: [Vec<(Qpn, u64)>; 2],
 }
 
 /// One count per packet.
@@ -37,8 +37,8 @@ pub struct Settled {
     pub connections: Vec<ConnectionTotals>,
     /// Per input: mirror copies, and pairs of endpoints seen once and twice.
     pub inputs: Vec<InputCopies>,
-    /// MPI messages begun and not ended, in the inputs that count.
-    pub mpi_incomplete: u64,
+    /// Messages of which something is missing, in the inputs that count.
+    pub missing: Missing,
     /// Connections whose window of sequence numbers overflowed, in the inputs that count.
     pub window_overflows: u64,
 }
@@ -65,7 +65,7 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
         let mut mirror_copies = 0;
         let input_times_ns = input.times_ns.unwrap_or_default();
         for (key, (partial, ending)) in input.connections {
-            let one = One::new(key, partial, ending, copies.twice(&key));
+            let one = One::new(index as u32, key, partial, ending, copies.twice(&key));
             mirror_copies += one.mirror_copies;
             let point = Point {
                 input: index,
@@ -83,7 +83,7 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
         for input in chosen {
             let one = seen.iter_mut().find(|(point, _)| point.input == input).and_then(|(_, one)| one.take());
             let Some(one) = one else { continue };
-            settled.mpi_incomplete += one.ending.mpi_incomplete;
+            settled.missing += one.ending.missing;
             settled.window_overflows += u64::from(one.ending.overflowed);
             match &mut total {
                 None => total = Some(one.totals),
@@ -118,7 +118,7 @@ impl Rule {
 }
 
 impl One {
-    fn new(key: ConnectionKey, partial: Partial, ending: Ending, twice: bool) -> Self {
+    fn new(input: u32, key: ConnectionKey, partial: Partial, ending: Ending, twice: bool) -> Self {
         let numbered = Rule::new(twice, !key.is_datagram());
         let unnumbered = Rule::new(twice, false);
         let mut traffic = Traffic::default();
@@ -143,9 +143,10 @@ impl One {
         traffic.messages = messages(&numbered, partial.messages);
         let bins = bins(&numbered, partial.bins.into_cells());
         let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));
-        let partners = ending.partners.iter().copied().collect();
+        let [partners, echoes] = ending.partners.clone().map(|votes| votes.into_iter().collect());
         let (mpi, votes) = (partial.mpi, partial.votes);
-        let totals = ConnectionTotals { key, times_ns, traffic, repeats, mpi, votes, partners, bins };
+        let inputs = vec![input];
+        let totals = ConnectionTotals { key, times_ns, traffic, repeats, mpi, votes, inputs, partners, echoes, bins };
         Self { totals, ending, mirror_copies }
     }
 }
@@ -203,8 +204,11 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
         *total.mpi.entry(class).or_default() += sums;
     }
     total.votes.merge(&later.votes);
-    for (qpn, votes) in later.partners {
-        *total.partners.entry(qpn).or_default() += votes;
+    total.inputs.extend(later.inputs);
+    for (votes, others) in [(&mut total.partners, later.partners), (&mut total.echoes, later.echoes)] {
+        for (qpn, count) in others {
+            *votes.entry(qpn).or_default() += count;
+        }
     }
     for bin in later.bins {
         match total.bins.last_mut().filter(|last| last.bin == bin.bin) {

@@ -3,14 +3,17 @@
 //! [`matrix`](mod@matrix) and [`timeline`](mod@timeline) give the numbers; the other modules write them, each in its own
 //! form, and add nothing.
 
+pub mod collectives;
 pub mod csv;
 pub mod figure;
 pub mod json;
 pub mod matrix;
+pub mod messages;
 pub mod packets;
 pub mod ranks;
 pub mod text;
 pub mod timeline;
+mod units;
 mod who;
 
 pub use who::{By, Label};

@@ -48,7 +48,7 @@ impl<'a> Lines<'a> {
         match self.form {
             Form::Table => {
                 let (src, dst, opcode) = (self.name(src), self.name(dst), opcode.to_string());
-                let time = self.since_start(packet.time_ns);
+                let time = since_start(packet.time_ns, &mut self.start_ns);
                 writeln!(
                     self.out,
                     "{frame:>7} {time:>13} {src:>15} {dst:>15}  {opcode:<30} {dest_qp:>#8x} {psn:>8} {wire_bytes:>6} \
@@ -76,12 +76,13 @@ impl<'a> Lines<'a> {
     fn name(&self, endpoint: &Endpoint) -> String {
         self.names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string())
     }
+}
 
-    fn since_start(&mut self, time_ns: Option<i64>) -> String {
-        let Some(time_ns) = time_ns else { return "-".to_owned() };
-        let since = time_ns.saturating_sub(*self.start_ns.get_or_insert(time_ns));
-        let sign = if since < 0 { "-" } else { "" };
-        let since = since.unsigned_abs();
-        format!("{sign}{}.{:09}", since / 1_000_000_000, since % 1_000_000_000)
-    }
+/// Seconds since the first time that was shown.
+pub(super) fn since_start(time_ns: Option<i64>, start_ns: &mut Option<i64>) -> String {
+    let Some(time_ns) = time_ns else { return "-".to_owned() };
+    let since = time_ns.saturating_sub(*start_ns.get_or_insert(time_ns));
+    let sign = if since < 0 { "-" } else { "" };
+    let since = since.unsigned_abs();
+    format!("{sign}{}.{:09}", since / 1_000_000_000, since % 1_000_000_000)
 }

@@ -7,10 +7,9 @@ use super::who::Label;
 use std::fmt::Write as _;
 
 mod summary;
-mod units;
 
 pub use summary::summary;
-use units::{Scale, group};
+use super::units::{self, Scale, group};
 
 /// How tables look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

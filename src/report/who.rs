@@ -1,9 +1,8 @@
 //! Names of senders and receivers: endpoints, or the ranks behind them.
 
-use crate::model::Profile;
 use crate::model::profile::ConnectionRow;
-use ibscope_parsers::Endpoint;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::model::{Profile, RankIndex};
+use ibscope_parsers::{Endpoint, Qpn};
 use std::fmt;
 
 /// What rows and columns are.
@@ -52,46 +51,28 @@ impl fmt::Display for Label {
 pub(super) struct Who<'a> {
     by: By,
     profile: &'a Profile,
-    /// Endpoints with one rank.
-    alone: BTreeMap<Endpoint, u32>,
-    queue_pairs: BTreeMap<(Endpoint, u32), u32>,
+    ranks: RankIndex,
 }
 
 impl<'a> Who<'a> {
     pub(super) fn new(profile: &'a Profile, by: By) -> Self {
-        let mut ranks: BTreeMap<Endpoint, BTreeSet<u32>> = BTreeMap::new();
-        let mut queue_pairs = BTreeMap::new();
-        for row in &profile.ranks {
-            let Ok(endpoint) = row.endpoint.parse::<Endpoint>() else { continue };
-            ranks.entry(endpoint).or_default().insert(row.rank);
-            if let Some(qpn) = row.qpn {
-                queue_pairs.insert((endpoint, qpn), row.rank);
-            }
-        }
-        let alone = ranks.into_iter().filter_map(|(endpoint, ranks)| match ranks.into_iter().collect::<Vec<_>>()[..] {
-            [rank] => Some((endpoint, rank)),
-            _ => None,
-        });
-        Self { by, profile, alone: alone.collect(), queue_pairs }
+        Self { by, profile, ranks: RankIndex::new(&profile.ranks) }
     }
 
-    /// The sender. Its queue pair is known for datagrams only.
+    /// The sender.
     pub(super) fn sender(&self, connection: &ConnectionRow) -> Label {
-        self.label(connection.src, connection.src_qp.map(ibscope_parsers::Qpn::value))
+        self.label(connection.src, connection.src_qp)
     }
 
     /// The receiver.
     pub(super) fn receiver(&self, connection: &ConnectionRow) -> Label {
-        self.label(connection.dst, Some(connection.dest_qp.value()))
+        self.label(connection.dst, Some(connection.dest_qp))
     }
 
-    fn label(&self, endpoint: Endpoint, qpn: Option<u32>) -> Label {
+    fn label(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> Label {
         match self.by {
             By::Endpoint => Label::Endpoint(endpoint, self.profile.names.get(&endpoint).cloned()),
-            By::Rank => {
-                let by_qp = qpn.and_then(|qpn| self.queue_pairs.get(&(endpoint, qpn)));
-                by_qp.or_else(|| self.alone.get(&endpoint)).map_or(Label::Unknown, |&rank| Label::Rank(rank))
-            }
+            By::Rank => self.ranks.rank(endpoint, qpn).map_or(Label::Unknown, Label::Rank),
         }
     }
 }

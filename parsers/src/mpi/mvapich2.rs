@@ -13,7 +13,7 @@
 //! The numbers of most types differ between builds, so ready to send, clear to send and the synchronous and ready sends are
 //! recognised by shape. Builds without header caching (types from 2 on shifted by two) and with GPU support are not known here.
 
-use super::{Identity, bytes};
+use super::{Envelope, Identity, Length, Matching, Name, Part, Protocol, Start, bytes};
 
 const EAGER_SEND: u8 = 0;
 const EAGER_SEND_CONTIG: u8 = 1;
@@ -81,6 +81,8 @@ pub enum Mvapich2 {
         data_bytes: u64,
         /// The sender's request, which clear to send repeats.
         sender_request: i32,
+        /// Where the data are, 0 where they will not be READ.
+        address: u64,
     },
     /// Clear to send: the answer of the receiver.
     Cts {
@@ -90,6 +92,8 @@ pub enum Mvapich2 {
         receiver_request: i32,
         /// Bytes that the receiver takes.
         data_bytes: u64,
+        /// Where the data may be written to, 0 where they will come by SEND.
+        address: u64,
     },
     /// The data of a rendezvous have been written or read.
     Finish {
@@ -111,7 +115,7 @@ pub enum Mvapich2 {
 
 /// One message of several that share a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Coalesced {
     /// Where its packet header starts in the payload, in bytes.
     pub offset: usize,
     /// Sender and tag.
@@ -176,6 +180,63 @@ pub fn send(payload: &[u8], message_bytes: Option<u32>) -> Option<Mvapich2> {
     }
 }
 
+/// What a SEND or datagram of `message_bytes` on the wire is to MPI messages; `None`: the length is not known.
+#[must_use]
+pub fn part(payload: &[u8], message_bytes: Option<u32>) -> Option<Part> {
+    match send(payload, message_bytes)? {
+        Mvapich2::Eager { data_bytes, header_bytes, .. }
+            if message_bytes.is_some_and(|all| u64::from(all) > u64::from(header_bytes) + data_bytes) =>
+        {
+            Some(Part::Several)
+        }
+        packet => Some(packet.part(message_bytes.unwrap_or(u32::MAX), 0)),
+    }
+}
+
+/// What a WRITE of `dma_bytes` into an eager RDMA ring is to MPI messages. The flags at both ends count as headers.
+#[must_use]
+pub fn ring_part(payload: &[u8], dma_bytes: u32) -> Option<Part> {
+    // Before the data, one of the flags is counted already.
+    Some(fast_path(payload, dma_bytes)?.part(dma_bytes, FLAG_BYTES as u32))
+}
+
+impl Mvapich2 {
+    /// In a transport message of `message_bytes`, of which `footer_bytes` come after the data.
+    const fn part(self, message_bytes: u32, footer_bytes: u32) -> Part {
+        match self {
+            Self::Eager { identity, data_bytes, header_bytes } => {
+                let header_bytes = header_bytes + footer_bytes;
+                start(identity, Protocol::Eager, data_bytes, header_bytes, None, 0)
+            }
+            // Keys follow, and no data.
+            Self::Rts { identity, data_bytes, sender_request, address } => {
+                let name = Some(Name::Request(sender_request as u64));
+                start(identity, Protocol::Rendezvous, data_bytes, message_bytes, name, address)
+            }
+            Self::Cts { sender_request, receiver_request, data_bytes, address } => Part::Grant {
+                of: Name::Request(sender_request as u64),
+                receiver: Some(Name::Receiver(receiver_request as u64)),
+                memory: if address == 0 { None } else { Some((address, data_bytes)) },
+            },
+            Self::CachedHeader { data_bytes, .. } => Part::Cached { mpi_bytes: data_bytes as u64 },
+            Self::Finish { .. } | Self::Other => Part::Control,
+        }
+    }
+}
+
+const fn start(
+    identity: Identity,
+    protocol: Protocol,
+    data_bytes: u64,
+    header_bytes: u32,
+    name: Option<Name>,
+    address: u64,
+) -> Part {
+    let envelope = Envelope { matching: Matching::Named(identity), length: Length::Stated(data_bytes) };
+    let memory = if address == 0 { None } else { Some((address, 0)) };
+    Part::Start(Start { envelope, protocol, header_bytes, name, memory })
+}
+
 /// The packet in a WRITE of `dma_bytes` into an eager RDMA ring: between two equal flags that hold its length.
 ///
 /// The flag at the end is checked where the capture reaches it. `header_bytes` counts from the start of the payload, and
@@ -226,7 +287,7 @@ fn cached_header(content: &[u8], content_bytes: u32) -> Option<Mvapich2> {
 
 /// All messages of a SEND of eager packets, back to back; one where nothing was coalesced, none where the first packet is no
 /// eager one. Ends with the captured bytes.
-pub fn coalesced(payload: &[u8], message_bytes: u32) -> impl Iterator<Item = Part> + '_ {
+pub fn coalesced(payload: &[u8], message_bytes: u32) -> impl Iterator<Item = Coalesced> + '_ {
     let mut next = 0;
     core::iter::from_fn(move || {
         let header = payload.get(next..)?;
@@ -237,7 +298,7 @@ pub fn coalesced(payload: &[u8], message_bytes: u32) -> impl Iterator<Item = Par
         let part_bytes = data_bytes.checked_add(NARROW.data as u64)?;
         // The data of a large message go on in further SENDs: nothing follows it in this one.
         next = next.checked_add(usize::try_from(part_bytes.min(left_bytes)).ok()?)?;
-        Some(Part { offset, identity, data_bytes })
+        Some(Coalesced { offset, identity, data_bytes })
     })
 }
 
@@ -310,7 +371,7 @@ impl Shape {
         let room = message_bytes.is_none_or(|length_bytes| length_bytes as usize >= self.data + 24);
         // Without RDMA there is no address.
         let plausible = data_bytes > 0 && (address == 0 || ADDRESS.contains(&address)) && sender_request != 0 && room;
-        plausible.then_some(Mvapich2::Rts { identity, data_bytes, sender_request })
+        plausible.then_some(Mvapich2::Rts { identity, data_bytes, sender_request, address })
     }
 }
 
@@ -325,7 +386,7 @@ fn clear_to_send(payload: &[u8], message_bytes: u32) -> Option<Mvapich2> {
         && (address == 0 || ADDRESS.contains(&address))
         && sender_request != 0
         && receiver_request != 0;
-    plausible.then_some(Mvapich2::Cts { sender_request, receiver_request, data_bytes })
+    plausible.then_some(Mvapich2::Cts { sender_request, receiver_request, data_bytes, address })
 }
 
 #[cfg(test)]
@@ -335,6 +396,7 @@ mod tests {
     use alloc::vec::Vec;
 
     const POINTER: u64 = 0x0000_5566_1234_5680;
+    const ADDRESS: u64 = 0x7F12_3456_7000;
 
     fn header(kind: u8, source: u64) -> Vec<u8> {
         let mut packet = Vec::from([kind, 0xEE, 7, 0, 6, 0, 1, 0]);
@@ -366,7 +428,7 @@ mod tests {
 
     fn ready_to_send(kind: u8) -> Vec<u8> {
         let mut packet = envelope(kind, false, 1 << 20);
-        packet.extend(0x7F12_3456_7000u64.to_le_bytes());
+        packet.extend(ADDRESS.to_le_bytes());
         packet.extend(0x1234_5678u32.to_le_bytes());
         packet.resize(144, 0);
         packet
@@ -376,7 +438,7 @@ mod tests {
         let mut packet = header(kind, POINTER);
         packet.extend([0; 4]);
         packet.extend((1u64 << 20).to_le_bytes());
-        packet.extend(0x7F12_3456_7000u64.to_le_bytes());
+        packet.extend(ADDRESS.to_le_bytes());
         packet.extend(0x1234_5678u32.to_le_bytes());
         packet.resize(136, 0);
         packet.extend([1, 0, 0, 0x2C, 2, 0, 0, 0x2C]);
@@ -412,10 +474,19 @@ mod tests {
     #[test]
     fn rendezvous_by_shape() {
         for kind in [30, 32] {
-            let expected = Mvapich2::Rts { identity: IDENTITY, data_bytes: 1 << 20, sender_request: 0x2C00_0001 };
+            let expected = Mvapich2::Rts {
+                identity: IDENTITY,
+                data_bytes: 1 << 20,
+                sender_request: 0x2C00_0001,
+                address: ADDRESS,
+            };
             assert_eq!(whole(&ready_to_send(kind)), Some(expected));
-            let expected =
-                Mvapich2::Cts { sender_request: 0x2C00_0001, receiver_request: 0x2C00_0002, data_bytes: 1 << 20 };
+            let expected = Mvapich2::Cts {
+                sender_request: 0x2C00_0001,
+                receiver_request: 0x2C00_0002,
+                data_bytes: 1 << 20,
+                address: ADDRESS,
+            };
             assert_eq!(whole(&clear(kind + 1)), Some(expected));
         }
         let mut finish = header(4, POINTER);
@@ -453,16 +524,73 @@ mod tests {
         assert_eq!(fast_path(&cached, cached.len() as u32), Some(expected));
     }
 
+    fn started(protocol: Protocol, bytes: u64, header_bytes: u32, name: Option<Name>, address: u64) -> Part {
+        let envelope = Envelope { matching: Matching::Named(IDENTITY), length: Length::Stated(bytes) };
+        let memory = (address != 0).then_some((address, 0));
+        Part::Start(Start { envelope, protocol, header_bytes, name, memory })
+    }
+
+    #[test]
+    fn parts_of_sends() {
+        let part_of = |packet: &[u8]| part(packet, Some(packet.len() as u32));
+        assert_eq!(part_of(&eager(0, 100)), Some(started(Protocol::Eager, 100, 40, None, 0)));
+        assert_eq!(part(&eager(1, 100), None), Some(started(Protocol::Eager, 100, 40, None, 0)));
+        assert_eq!(part_of(&[eager(0, 5), eager(0, 7)].concat()), Some(Part::Several));
+        // A part of a large message: the data go on in other SENDs.
+        assert_eq!(part(&eager(1, 9000), Some(8192)), Some(started(Protocol::Eager, 9000, 40, None, 0)));
+
+        let request = Some(Name::Request(0x2C00_0001));
+        let asked =
+            |header_bytes, address| Some(started(Protocol::Rendezvous, 1 << 20, header_bytes, request, address));
+        let packet = ready_to_send(32);
+        assert_eq!(part_of(&packet), asked(144, ADDRESS));
+        assert_eq!(part(&packet, None), asked(u32::MAX, ADDRESS));
+        let mut sent = packet;
+        sent[40..48].fill(0);
+        assert_eq!(part_of(&sent), asked(144, 0), "no address: the data come by SEND");
+
+        let granted = |memory| {
+            let receiver = Some(Name::Receiver(0x2C00_0002));
+            Some(Part::Grant { of: Name::Request(0x2C00_0001), receiver, memory })
+        };
+        let mut packet = clear(33);
+        assert_eq!(part_of(&packet), granted(Some((ADDRESS, 1 << 20))));
+        packet[32..40].fill(0);
+        assert_eq!(part_of(&packet), granted(None));
+
+        let mut finish = header(4, POINTER);
+        finish.extend([2, 0, 0, 0x2C]);
+        assert_eq!(part_of(&finish), Some(Part::Control));
+        assert_eq!(part_of(&header(12, POINTER)), Some(Part::Control));
+        assert_eq!(part_of(&[0; 40]), None);
+    }
+
+    #[test]
+    fn parts_of_the_ring_count_its_flags() {
+        let packet = ring(&eager(0, 64));
+        assert_eq!(packet.len(), 56 + 64);
+        assert_eq!(ring_part(&packet, 120), Some(started(Protocol::Eager, 64, 56, None, 0)));
+        let packet = ring(&[2, 3, 9, 0, 1, 2, 3]);
+        assert_eq!(ring_part(&packet, packet.len() as u32), Some(Part::Cached { mpi_bytes: 3 }));
+        let packet = ring(&[3, 255, 9, 0, 5, 0, 0, 0x2C]);
+        assert_eq!(ring_part(&packet, packet.len() as u32), None, "255 bytes are not there");
+        let packet = ring(&header(12, POINTER));
+        assert_eq!(ring_part(&packet, packet.len() as u32), Some(Part::Control));
+        let packet = ring(&ready_to_send(32));
+        let request = Some(Name::Request(0x2C00_0001));
+        assert_eq!(ring_part(&packet, 160), Some(started(Protocol::Rendezvous, 1 << 20, 160, request, ADDRESS)));
+    }
+
     #[test]
     fn coalesced_messages_are_all_found() {
         let payload = [eager(0, 5), eager(0, 0), eager(1, 33)].concat();
         let length_bytes = payload.len() as u32;
-        let parts: Vec<Part> = coalesced(&payload, length_bytes).collect();
+        let parts: Vec<Coalesced> = coalesced(&payload, length_bytes).collect();
         let found: Vec<_> = parts.iter().map(|part| (part.offset, part.data_bytes)).collect();
         assert_eq!(found, [(0, 5), (45, 0), (85, 33)]);
         assert!(matches!(whole(&payload), Some(Mvapich2::Eager { data_bytes: 5, .. })));
         for cut in 0..payload.len() {
-            let seen: Vec<Part> = coalesced(&payload[..cut], length_bytes).collect();
+            let seen: Vec<Coalesced> = coalesced(&payload[..cut], length_bytes).collect();
             assert_eq!(seen, parts[..seen.len()], "{cut}");
             assert_eq!(seen.len(), [40, 85, 125].iter().filter(|&&end| end <= cut).count(), "{cut}");
         }

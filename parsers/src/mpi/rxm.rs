@@ -6,12 +6,14 @@
 //! P+0  control version = 4   P+1 control type   P+2 segment size u16   P+4 segment u32   P+8 connection id u64
 //! P+16 message id u64        P+24 control data u64
 //! P+32 op version = 2 or 3   P+33 receive index P+34 op P+35 op data   P+36 flags u32    P+40 size u64
-//! P+48 completion data u64   P+56 tag u64       P+64 data (rendezvous: the addresses to READ)
+//! P+48 completion data u64   P+56 tag u64       P+64 data
+//! rendezvous request: P+64 four times {address u64, length u64, key u64}  P+160 how many are used u8
 //! ```
+//! The receiver of a rendezvous READs from these addresses and then answers with the sender's message id (recorded).
 //! The tag and the completion data belong to the MPI library above; [`identity_open_mpi`], [`identity_mpich`] and the
 //! functions for messages without completion data take them apart.
 
-use super::{Identity, bytes};
+use super::{Envelope, Identity, Length, Matching, Name, Part, Protocol, Start, bytes};
 
 /// Bytes before the data of a message.
 pub const HEADER_BYTES: usize = 64;
@@ -21,6 +23,8 @@ pub const EAGER: u8 = 0;
 pub const SEGMENT: u8 = 1;
 /// Control type of a message whose data the receiver fetches by RDMA READ.
 pub const RENDEZVOUS: u8 = 2;
+/// Control type of the answer to a rendezvous: the receiver has READ the data.
+pub const READ_DONE: u8 = 3;
 /// Operation: a message without a tag.
 pub const MESSAGE: u8 = 0;
 /// Operation: a message with a tag.
@@ -37,6 +41,10 @@ const OP_LAST: u8 = 9;
 /// Flags, one of which says that the completion data are meant: `OFI_REMOTE_CQ_DATA` (bit 0) and libfabric's public
 /// `FI_REMOTE_CQ_DATA` (bit 17), which is the one that op version 2 was recorded with.
 const HAS_CQ_DATA: u32 = 1 | 1 << 17;
+/// A rendezvous request: the header, four addresses with lengths and keys, their number and 7 bytes behind it (`rxm_rndv_hdr`; recorded).
+const RENDEZVOUS_BYTES: u32 = 168;
+/// User addresses, of the processor (47 bits) or of a GPU (49 bits).
+const ADDRESS: core::ops::Range<u64> = 1 << 12..1 << 49;
 /// No message is longer.
 const SIZE_LIMIT_BYTES: u64 = 1 << 48;
 /// No job has more ranks.
@@ -45,7 +53,7 @@ const RANK_LIMIT: u64 = 1 << 20;
 /// The header of an rxm packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rxm {
-    /// Control type, 0 to 8: [`EAGER`], [`SEGMENT`], [`RENDEZVOUS`], 3 READ done, 4 atomic, 5 its response, 6 credits, 7 and 8 WRITE
+    /// Control type, 0 to 8: [`EAGER`], [`SEGMENT`], [`RENDEZVOUS`], [`READ_DONE`], 4 atomic, 5 its response, 6 credits, 7 and 8 WRITE
     /// rendezvous.
     pub control: u8,
     /// Operation, 0 to 9: [`MESSAGE`], [`TAGGED`], others are one-sided.
@@ -111,6 +119,48 @@ pub fn send(payload: &[u8]) -> Option<Rxm> {
     })
 }
 
+/// What a SEND is to the MPI messages. One-sided operations and all packets that only rxm itself needs are [`Part::Control`].
+#[must_use]
+pub fn part(payload: &[u8]) -> Option<Part> {
+    let rxm = send(payload)?;
+    Some(match rxm.control {
+        // Whatever operation it names: recorded were those of earlier packets.
+        READ_DONE => Part::Done { of: Name::Request(rxm.message_id) },
+        EAGER | SEGMENT | RENDEZVOUS if rxm.op > TAGGED => Part::Control,
+        EAGER => rxm.start(Protocol::Eager, HEADER_BYTES as u32, None, None),
+        SEGMENT if rxm.segment == 0 => {
+            rxm.start(Protocol::Eager, HEADER_BYTES as u32, Some(Name::Pieces(rxm.message_id)), None)
+        }
+        SEGMENT => Part::Data { of: Name::Pieces(rxm.message_id), header_bytes: HEADER_BYTES as u32 },
+        RENDEZVOUS => {
+            let name = Some(Name::Request(rxm.message_id));
+            rxm.start(Protocol::Rendezvous, RENDEZVOUS_BYTES, name, memory(payload, rxm.size_bytes))
+        }
+        _ => Part::Control,
+    })
+}
+
+impl Rxm {
+    const fn start(
+        &self,
+        protocol: Protocol,
+        header_bytes: u32,
+        name: Option<Name>,
+        memory: Option<(u64, u64)>,
+    ) -> Part {
+        let matching = Matching::OfiTag(self.tag, self.cq_data);
+        let envelope = Envelope { matching, length: Length::Stated(self.size_bytes) };
+        Part::Start(Start { envelope, protocol, header_bytes, name, memory })
+    }
+}
+
+/// The first piece of memory of a rendezvous request for `size_bytes`: most have one.
+fn memory(payload: &[u8], size_bytes: u64) -> Option<(u64, u64)> {
+    let address = u64::from_le_bytes(bytes(payload, HEADER_BYTES)?);
+    let length_bytes = u64::from_le_bytes(bytes(payload, HEADER_BYTES + 8)?);
+    (ADDRESS.contains(&address) && (1..=size_bytes).contains(&length_bytes)).then_some((address, length_bytes))
+}
+
 /// Open MPI's `mtl/ofi` with completion data: communicator in bits 63 to 34, protocol in 33 and 32, tag in 31 to 0, and the
 /// sender's rank as completion data (`mtl_ofi_types.h`).
 ///
@@ -148,6 +198,10 @@ fn open_mpi(context: u32, protocol: u8, tag: i32, rank: u64) -> Option<Identity>
 pub fn identity_mpich(tag: u64, cq_data: u64) -> Option<Identity> {
     mpich((tag >> 31) as u32 & 0xF_FFFF, (tag & 0x7FFF_FFFF) as u32, cq_data & 0x3FFF_FFFF)
 }
+
+/// The flag in [`protocol_mpich`] of an acknowledgement of a synchronous send, in 3.3 to 4.1 (`MPIDI_OFI_SYNC_SEND_ACK`). The others move
+/// from release to release.
+pub const MPICH_ACKNOWLEDGES: u16 = 1;
 
 /// The protocol flags above the context of a tag of [`identity_mpich`]: not zero in synchronous sends, their
 /// acknowledgements, huge messages and active messages.
@@ -207,6 +261,63 @@ mod tests {
         assert!(rxm.starts_message());
         let identity = identity_open_mpi(rxm.tag, rxm.cq_data.unwrap()).unwrap();
         assert_eq!(identity, Identity { rank: 1, context: 0, tag: 9, world: true, collective: false });
+    }
+
+    #[test]
+    fn memory_and_end_of_the_recorded_rendezvous() {
+        let request = hex!(
+            "04020040 03000000 0100000000000000 0300000000000000 0300000000000000"
+            "02000100 00000200 0000040000000000 0100000000000000 0900000000000000"
+            "00746a5e45560000 0000040000000000 1908000000000000"
+        );
+        let envelope = Envelope { matching: Matching::OfiTag(9, Some(1)), length: Length::Stated(262_144) };
+        let name = Some(Name::Request(3));
+        // The receiver's READ names this address and length.
+        let memory = Some((0x5645_5E6A_7400, 262_144));
+        let start = Start { envelope, protocol: Protocol::Rendezvous, header_bytes: 168, name, memory };
+        assert_eq!(part(&request), Some(Part::Start(start)));
+        assert_eq!(part(&request[..79]), Some(Part::Start(Start { memory: None, ..start })), "cut");
+        // The answer to it: the sender's message id under a size and tag of another message; here also under operation 6.
+        let mut done: [u8; 64] = hex!(
+            "04030040 00000000 0100000000000000 0300000000000000 0300000000000000"
+            "02000100 00000200 0000010000000000 0100000000000000 0800000000000000"
+        );
+        assert_eq!(part(&done), Some(Part::Done { of: Name::Request(3) }));
+        done[34] = 6;
+        assert_eq!(part(&done), Some(Part::Done { of: Name::Request(3) }));
+    }
+
+    #[test]
+    fn parts_by_control_type() {
+        let start = |name| {
+            let envelope = Envelope { matching: Matching::OfiTag(7, Some(3)), length: Length::Stated(5) };
+            Some(Part::Start(Start { envelope, protocol: Protocol::Eager, header_bytes: 64, name, memory: None }))
+        };
+        assert_eq!(part(&packet(EAGER, 0, 3, 1)), start(None));
+        assert_eq!(part(&packet(SEGMENT, 0, 3, 1)), start(Some(Name::Pieces(0x22))));
+        let data = Part::Data { of: Name::Pieces(0x22), header_bytes: 64 };
+        assert_eq!(part(&packet(SEGMENT, 1, 3, 1)), Some(data));
+        for control in 4..=8 {
+            assert_eq!(part(&packet(control, 0, 3, 1)), Some(Part::Control), "{control}");
+        }
+        assert_eq!(part(&packet(9, 0, 3, 1)), None);
+        for control in [EAGER, SEGMENT, RENDEZVOUS] {
+            let mut one_sided = packet(control, 0, 3, 1);
+            one_sided[34] = 4;
+            assert_eq!(part(&one_sided), Some(Part::Control), "{control}");
+        }
+    }
+
+    #[test]
+    fn starts_are_what_starts_a_message() {
+        for control in 0..=8 {
+            for (segment, op) in [(0, MESSAGE), (0, TAGGED), (1, TAGGED), (0, 2)] {
+                let mut payload = packet(control, segment, 3, 1);
+                payload[34] = op;
+                let is_start = matches!(part(&payload), Some(Part::Start(_)));
+                assert_eq!(is_start, send(&payload).unwrap().starts_message(), "{control} {segment} {op}");
+            }
+        }
     }
 
     #[test]

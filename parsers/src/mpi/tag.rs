@@ -1,4 +1,6 @@
-//! What the 64 bits of a UCX tag mean to the MPI library above it.
+//! What the 64 bits of a UCX or libfabric tag mean to the MPI library above it, and what its MPI tag means.
+
+use super::rxm;
 
 /// Sender, communicator and tag of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +18,163 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Stands where a tag cannot be read: a rank and a context that no job has.
-    pub const NOBODY: Self = Self { rank: u32::MAX, context: u32::MAX, tag: 0, world: false, collective: false };
+    /// The MPI operation that the message is part of.
+    ///
+    /// Open MPI's collectives name themselves by negative tags (`coll_tags.h`, the same in 2.0 to 4.1; 5.0 keeps the ones of the
+    /// blocking collectives and lets the nonblocking ones start at -33). Releases without `MPI_Reduce_scatter_block` of its own (to 1.6)
+    /// count scan, scatter and scatterv from -23 on, and are read wrongly here. MPICH and MVAPICH2 tell collectives by the
+    /// context; their tags, small and positive, name the blocking ones (`mpir_tags.h`).
+    #[must_use]
+    pub const fn operation(&self) -> Operation {
+        if !self.collective {
+            return Operation::PointToPoint;
+        }
+        match self.tag {
+            -10 => Operation::Allgather,
+            -11 => Operation::Allgatherv,
+            -12 => Operation::Allreduce,
+            -13 => Operation::Alltoall,
+            -14 => Operation::Alltoallv,
+            -15 => Operation::Alltoallw,
+            -16 => Operation::Barrier,
+            -17 => Operation::Bcast,
+            -18 => Operation::Exscan,
+            -19 => Operation::Gather,
+            -20 => Operation::Gatherv,
+            -21 => Operation::Reduce,
+            -22 => Operation::ReduceScatter,
+            -23 => Operation::ReduceScatterBlock,
+            -24 => Operation::Scan,
+            -25 => Operation::Scatter,
+            -26 => Operation::Scatterv,
+            NONBLOCKING_LAST..=NONBLOCKING_FIRST => Operation::Nonblocking,
+            1 => Operation::Barrier,
+            2 => Operation::Bcast,
+            3 => Operation::Gather,
+            4 => Operation::Gatherv,
+            5 => Operation::Scatter,
+            6 => Operation::Scatterv,
+            7 => Operation::Allgather,
+            8 => Operation::Allgatherv,
+            9 => Operation::Alltoall,
+            10 => Operation::Alltoallv,
+            11..=13 => Operation::Reduce,
+            14..=16 => Operation::Allreduce,
+            17..=19 => Operation::ReduceScatter,
+            20..=22 => Operation::Scan,
+            24 => Operation::Exscan,
+            25 => Operation::Alltoallw,
+            28 => Operation::ReduceScatterBlock,
+            MPICH_NONBLOCKING.. => Operation::Nonblocking,
+            _ => Operation::Collective,
+        }
+    }
+}
+
+/// First tag of MPICH's nonblocking collectives (`MPIR_FIRST_NBC_TAG`).
+const MPICH_NONBLOCKING: i32 = 287;
+/// Tag of the first nonblocking collective on a communicator; each further one counts down (`MCA_COLL_BASE_TAG_NONBLOCKING_BASE`).
+const NONBLOCKING_FIRST: i32 = -27;
+/// Tag at which they start again (`MCA_COLL_BASE_TAG_NONBLOCKING_END`); hcoll has those below.
+const NONBLOCKING_LAST: i32 = -(i32::MAX / 2) + 1;
+
+/// An MPI operation that sends messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Operation {
+    /// Any send that is not part of a collective.
+    PointToPoint,
+    /// `MPI_Allgather`.
+    Allgather,
+    /// `MPI_Allgatherv`.
+    Allgatherv,
+    /// `MPI_Allreduce`.
+    Allreduce,
+    /// `MPI_Alltoall`.
+    Alltoall,
+    /// `MPI_Alltoallv`.
+    Alltoallv,
+    /// `MPI_Alltoallw`.
+    Alltoallw,
+    /// `MPI_Barrier`.
+    Barrier,
+    /// `MPI_Bcast`.
+    Bcast,
+    /// `MPI_Exscan`.
+    Exscan,
+    /// `MPI_Gather`.
+    Gather,
+    /// `MPI_Gatherv`.
+    Gatherv,
+    /// `MPI_Reduce`.
+    Reduce,
+    /// `MPI_Reduce_scatter`.
+    ReduceScatter,
+    /// `MPI_Reduce_scatter_block`.
+    ReduceScatterBlock,
+    /// `MPI_Scan`.
+    Scan,
+    /// `MPI_Scatter`.
+    Scatter,
+    /// `MPI_Scatterv`.
+    Scatterv,
+    /// A nonblocking collective (`MPI_Iallreduce` ...); which one is not told. Open MPI also creates communicators by these.
+    Nonblocking,
+    /// A collective; which one is not told.
+    Collective,
+}
+
+impl Operation {
+    /// All operations, in the order of their discriminants.
+    pub const ALL: [Self; 20] = [
+        Self::PointToPoint,
+        Self::Allgather,
+        Self::Allgatherv,
+        Self::Allreduce,
+        Self::Alltoall,
+        Self::Alltoallv,
+        Self::Alltoallw,
+        Self::Barrier,
+        Self::Bcast,
+        Self::Exscan,
+        Self::Gather,
+        Self::Gatherv,
+        Self::Reduce,
+        Self::ReduceScatter,
+        Self::ReduceScatterBlock,
+        Self::Scan,
+        Self::Scatter,
+        Self::Scatterv,
+        Self::Nonblocking,
+        Self::Collective,
+    ];
+
+    /// The name used in outputs: MPI's, in lower case and without `MPI_`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PointToPoint => "point-to-point",
+            Self::Allgather => "allgather",
+            Self::Allgatherv => "allgatherv",
+            Self::Allreduce => "allreduce",
+            Self::Alltoall => "alltoall",
+            Self::Alltoallv => "alltoallv",
+            Self::Alltoallw => "alltoallw",
+            Self::Barrier => "barrier",
+            Self::Bcast => "bcast",
+            Self::Exscan => "exscan",
+            Self::Gather => "gather",
+            Self::Gatherv => "gatherv",
+            Self::Reduce => "reduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::ReduceScatterBlock => "reduce_scatter_block",
+            Self::Scan => "scan",
+            Self::Scatter => "scatter",
+            Self::Scatterv => "scatterv",
+            Self::Nonblocking => "nonblocking",
+            Self::Collective => "collective",
+        }
+    }
 }
 
 /// How an MPI library fills a UCX or libfabric tag.
@@ -26,13 +183,17 @@ impl Identity {
 pub enum TagLayout {
     /// Open MPI 3.0 and later: tag in bits 63-40 (signed), rank in 39-20, context in 19-0 (`pml_ucx_request.h`).
     OpenMpi,
-    /// MPICH `ch4:ucx` 3.3 to 4.2: context in bits 63-48, rank in 47-32, tag in 31-0 (`ucx_types.h`).
+    /// MPICH `ch4:ucx` 3.3 and later: context in bits 63-48, rank in 47-32, tag in 31-0 (`ucx_types.h`). From 4.3 and 5.0 on the
+    /// upper one or two bits of the tag are a protocol.
     Mpich,
+    /// Open MPI 1.10 of MOFED and 2.x: tag in bits 63-40 (signed), rank in 39-16, context in 15-0. The last one, because the tags
+    /// of 3.0 on `MPI_COMM_WORLD` read well in it too, with ranks 16 times as large.
+    OpenMpi2,
 }
 
 impl TagLayout {
     /// All layouts, in the order of their discriminants.
-    pub const ALL: [Self; 2] = [Self::OpenMpi, Self::Mpich];
+    pub const ALL: [Self; 3] = [Self::OpenMpi, Self::Mpich, Self::OpenMpi2];
 
     /// The name used in outputs.
     #[must_use]
@@ -40,29 +201,55 @@ impl TagLayout {
         match self {
             Self::OpenMpi => "Open MPI",
             Self::Mpich => "MPICH",
+            Self::OpenMpi2 => "Open MPI 2",
         }
     }
 
-    /// Takes a tag apart. Open MPI's collectives have negative tags; MPICH's an odd context id, and
+    /// Takes a UCX tag apart. Open MPI's collectives have negative tags; MPICH's an odd context id, and
     /// its contexts 0 and 1 are `MPI_COMM_WORLD`, point-to-point and collective (`mpir_contextid.h`).
+    ///
+    /// `None` where it is no message of the application: MPICH's active messages and dynamic processes. Bits 31 and 30, which
+    /// say so from 4.3 and 5.0 on, were never set by the messages of earlier releases.
     #[must_use]
-    pub const fn split(self, tag: u64) -> Identity {
+    pub const fn split(self, tag: u64) -> Option<Identity> {
         match self {
-            Self::OpenMpi => {
-                let context = (tag & 0xF_FFFF) as u32;
-                // The arithmetic shift of the signed value keeps the sign of the 24-bit tag.
-                let mpi_tag = (tag.cast_signed() >> 40) as i32;
-                let rank = ((tag >> 20) & 0xF_FFFF) as u32;
-                Identity { rank, context, tag: mpi_tag, world: context == 0, collective: mpi_tag < 0 }
-            }
+            Self::OpenMpi => Some(open_mpi(tag, 20)),
             Self::Mpich => {
+                if tag & (0b11 << 30) != 0 {
+                    return None;
+                }
                 let context = (tag >> 48) as u32;
                 let rank = ((tag >> 32) & 0xFFFF) as u32;
                 let mpi_tag = (tag as u32).cast_signed();
-                Identity { rank, context, tag: mpi_tag, world: context <= 1, collective: context & 1 == 1 }
+                Some(Identity { rank, context, tag: mpi_tag, world: context <= 1, collective: context & 1 == 1 })
             }
+            Self::OpenMpi2 => Some(open_mpi(tag, 16)),
         }
     }
+
+    /// Takes a libfabric tag apart, with the completion data where there are any: these then name the sender. All releases of Open MPI
+    /// have the same layout here.
+    ///
+    /// `None` for impossible ranks and for acknowledgements of synchronous sends, which are no messages of the application.
+    #[must_use]
+    pub fn split_ofi(self, tag: u64, cq_data: Option<u64>) -> Option<Identity> {
+        match (self, cq_data) {
+            (Self::OpenMpi | Self::OpenMpi2, Some(cq_data)) => rxm::identity_open_mpi(tag, cq_data),
+            (Self::OpenMpi | Self::OpenMpi2, None) => rxm::identity_open_mpi_12_18_32(tag),
+            (Self::Mpich, Some(_)) if rxm::protocol_mpich(tag) & rxm::MPICH_ACKNOWLEDGES != 0 => None,
+            (Self::Mpich, Some(cq_data)) => rxm::identity_mpich(tag, cq_data),
+            (Self::Mpich, None) => rxm::identity_mpich_16_24_20(tag),
+        }
+    }
+}
+
+/// Tag in bits 63 to 40, context in the lowest `context_bits`, rank between them.
+const fn open_mpi(tag: u64, context_bits: u32) -> Identity {
+    let context = (tag & ((1 << context_bits) - 1)) as u32;
+    // The arithmetic shift of the signed value keeps the sign of the 24-bit tag.
+    let mpi_tag = (tag.cast_signed() >> 40) as i32;
+    let rank = ((tag & 0xFF_FFFF_FFFF) >> context_bits) as u32;
+    Identity { rank, context, tag: mpi_tag, world: context == 0, collective: mpi_tag < 0 }
 }
 
 #[cfg(test)]
@@ -73,19 +260,95 @@ mod tests {
     fn open_mpi_tags_of_the_recorded_runs() {
         // Rank 1, tag 6 on MPI_COMM_WORLD (wire-formats, recorded): bytes 00 00 10 00 00 06 00 00 after the message id.
         let id = TagLayout::OpenMpi.split(u64::from_le_bytes([0, 0, 0x10, 0, 0, 6, 0, 0]));
-        assert_eq!(id, Identity { rank: 1, context: 0, tag: 6, world: true, collective: false });
+        assert_eq!(id, Some(Identity { rank: 1, context: 0, tag: 6, world: true, collective: false }));
         // Barrier is tag -16, written 0xFFFFF0.
         let id = TagLayout::OpenMpi.split(0xFF_FFF0 << 40 | 7 << 20 | 3);
-        assert_eq!(id, Identity { rank: 7, context: 3, tag: -16, world: false, collective: true });
+        assert_eq!(id, Some(Identity { rank: 7, context: 3, tag: -16, world: false, collective: true }));
+    }
+
+    #[test]
+    fn open_mpi_2_has_24_bits_of_rank() {
+        let id = TagLayout::OpenMpi2.split(0xFF_FFF0 << 40 | 0x12_3456 << 16 | 0xFFFF);
+        assert_eq!(id, Some(Identity { rank: 0x12_3456, context: 0xFFFF, tag: -16, world: false, collective: true }));
+        let id = TagLayout::OpenMpi2.split(6 << 40 | 1 << 16);
+        assert_eq!(id, Some(Identity { rank: 1, context: 0, tag: 6, world: true, collective: false }));
     }
 
     #[test]
     fn mpich_tags_of_the_recorded_runs() {
         // Tag 13, rank 3, context 0: `0d 00 00 00 03 00 00 00`.
         let id = TagLayout::Mpich.split(u64::from_le_bytes([0x0d, 0, 0, 0, 3, 0, 0, 0]));
-        assert_eq!(id, Identity { rank: 3, context: 0, tag: 13, world: true, collective: false });
+        assert_eq!(id, Some(Identity { rank: 3, context: 0, tag: 13, world: true, collective: false }));
         let id = TagLayout::Mpich.split(1 << 48 | 2 << 32 | 5);
-        assert_eq!(id, Identity { rank: 2, context: 1, tag: 5, world: true, collective: true });
-        assert!(!TagLayout::Mpich.split(4 << 48).world, "node leaders have ranks of their own");
+        assert_eq!(id, Some(Identity { rank: 2, context: 1, tag: 5, world: true, collective: true }));
+        assert!(!TagLayout::Mpich.split(4 << 48).unwrap().world, "node leaders have ranks of their own");
+    }
+
+    #[test]
+    fn mpich_protocols_are_no_messages() {
+        for protocol in 1..4u64 {
+            assert_eq!(TagLayout::Mpich.split(protocol << 30 | 3 << 32 | 0xD), None, "{protocol}");
+        }
+        assert_eq!(TagLayout::Mpich.split(0x3FFF_FFFF).unwrap().tag, 0x3FFF_FFFF, "the largest tag");
+    }
+
+    #[test]
+    fn libfabric_tags_of_all_layouts() {
+        // Recorded (Open MPI 4.1.4): tag 9, completion data 1.
+        let expected = Identity { rank: 1, context: 0, tag: 9, world: true, collective: false };
+        assert_eq!(TagLayout::OpenMpi.split_ofi(9, Some(1)), Some(expected));
+        assert_eq!(TagLayout::OpenMpi2.split_ofi(9, Some(1)), Some(expected));
+        assert_eq!(TagLayout::Mpich.split_ofi(9, Some(1)), Some(expected));
+        assert_eq!(TagLayout::OpenMpi.split_ofi(1 << 34 | 9, None), Some(expected));
+        assert_eq!(TagLayout::OpenMpi2.split_ofi(1 << 34 | 9, None), Some(expected));
+        assert_eq!(TagLayout::Mpich.split_ofi(1 << 20 | 9, None), Some(expected));
+        assert_eq!(TagLayout::OpenMpi.split_ofi(2 << 32 | 9, Some(1)), None, "acknowledgement");
+        assert_eq!(TagLayout::Mpich.split_ofi(1 << 51 | 9, Some(1)), None, "acknowledgement");
+        assert_eq!(TagLayout::Mpich.split_ofi(2 << 51 | 9, Some(1)), Some(expected), "synchronous send");
+        assert_eq!(TagLayout::OpenMpi.split_ofi(9, Some(1 << 20)), None, "no such rank");
+    }
+
+    #[test]
+    fn operations_by_tag() {
+        let identity = |tag, collective| Identity { rank: 0, context: 0, tag, world: true, collective };
+        // wire-formats 2.1.4.
+        let names = [
+            "allgather",
+            "allgatherv",
+            "allreduce",
+            "alltoall",
+            "alltoallv",
+            "alltoallw",
+            "barrier",
+            "bcast",
+            "exscan",
+            "gather",
+            "gatherv",
+            "reduce",
+            "reduce_scatter",
+            "reduce_scatter_block",
+            "scan",
+            "scatter",
+            "scatterv",
+        ];
+        for (tag, name) in (10..).zip(names) {
+            assert_eq!(identity(-tag, true).operation().name(), name);
+            assert_eq!(identity(-tag, false).operation(), Operation::PointToPoint);
+        }
+        for tag in [-27, -28, -29, -1000, -0x3FFF_FFFE] {
+            assert_eq!(identity(tag, true).operation(), Operation::Nonblocking, "{tag}");
+        }
+        for tag in [-1, -9, 0, 13, i32::MAX, i32::MIN, -0x3FFF_FFFF] {
+            assert_eq!(identity(tag, true).operation(), Operation::Collective, "{tag}");
+        }
+        assert_eq!(identity(7, false).operation(), Operation::PointToPoint);
+    }
+
+    #[test]
+    fn lists_are_in_the_order_of_their_discriminants() {
+        assert!(Operation::ALL.iter().enumerate().all(|(at, &operation)| operation as usize == at));
+        assert!(TagLayout::ALL.iter().enumerate().all(|(at, &layout)| layout as usize == at));
+        let names = Operation::ALL.map(Operation::name);
+        assert!(names.iter().all(|name| names.iter().filter(|other| other == &name).count() == 1));
     }
 }

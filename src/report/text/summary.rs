@@ -1,7 +1,7 @@
 //! What a person reads in ten seconds after an analysis.
 
 use super::Style;
-use super::units::{bytes, group, utc};
+use crate::report::units::{bytes, group, utc};
 use crate::model::profile::{Repeats, Traffic};
 use crate::model::{Coverage, Kind, Profile};
 use ibscope_parsers::Endpoint;

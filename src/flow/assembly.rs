@@ -1,0 +1,376 @@
+//! From packets to transport messages: SEND and RDMA WRITE of several packets, put together by PSN.
+//!
+//! Packets that follow each other are one *run*; a lost packet leaves two runs, which join when it comes after all:
+//!
+//! ```text
+//! First 10, Middle 11,  -,  Last 13      runs [10..12) [13..14)      12 was lost before the capture
+//! ... go-back-N: 12 (13 is a repeat)     run  [10..14) First to Last: complete
+//! ```
+//! Only packets that are seen for the first time come here: copies and repeats are sorted out by the ledger. What never
+//! becomes complete is given out when room is needed, or at the end.
+
+use crate::model::PacketRecord;
+use ibscope_parsers::ib::Opcode;
+use ibscope_parsers::mpi::Head;
+
+/// Runs that a connection may hold. A sender finishes one message before it starts the next, so more than one stands only where
+/// packets are missing.
+const MAX_RUNS: usize = 32;
+/// Bytes that are kept of a message whose later packets have envelopes of their own (coalesced sends: they are eager ones).
+const MAX_KEPT_BYTES: usize = 1 << 16;
+
+/// A transport message, or what was seen of it.
+#[derive(Clone, Debug)]
+pub(super) struct Transport {
+    /// PSN of its first packet, or of the first that was seen.
+    pub(super) psn: u32,
+    /// Opcode of that packet.
+    pub(super) opcode: Opcode,
+    /// What the start of its payload showed.
+    pub(super) head: Option<Head>,
+    /// Where an RDMA WRITE goes to, and how long it is as a whole in bytes.
+    pub(super) target: Option<(u64, u32)>,
+    /// It ends with immediate data.
+    pub(super) immediate: bool,
+    /// Payload that was seen, in bytes.
+    pub(super) payload_bytes: u64,
+    /// LRH to VCRC, or whole Ethernet frames, of the packets seen.
+    pub(super) wire_bytes: u64,
+    /// Packets seen.
+    pub(super) packets: u64,
+    /// Time of the first and last of them.
+    pub(super) times_ns: (i64, i64),
+    /// True length in bytes, where both the first and the last packet were seen.
+    pub(super) message_bytes: Option<u64>,
+    /// Its first packet was seen.
+    pub(super) started: bool,
+    /// All its packets were seen.
+    pub(super) complete: bool,
+    /// The captured payload, where later parts of it are needed.
+    pub(super) kept: Vec<u8>,
+}
+
+impl Transport {
+    /// A message as its first packet shows it; complete if that is the only one.
+    pub(super) fn new(packet: &PacketRecord, head: Option<Head>, target: Option<(u64, u32)>) -> Self {
+        let opcode = packet.opcode();
+        let payload_bytes = u64::from(packet.payload_bytes);
+        let whole = !opcode.is_first() && !opcode.is_middle() && !opcode.is_last();
+        Self {
+            psn: packet.psn().value(),
+            opcode,
+            head,
+            target,
+            immediate: opcode.has_immediate(),
+            payload_bytes,
+            wire_bytes: u64::from(packet.wire_bytes),
+            packets: 1,
+            times_ns: (packet.time_ns, packet.time_ns),
+            message_bytes: whole.then_some(payload_bytes),
+            started: !(opcode.is_middle() || opcode.is_last()),
+            complete: whole,
+            kept: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.immediate |= other.immediate;
+        self.payload_bytes += other.payload_bytes;
+        self.wire_bytes += other.wire_bytes;
+        self.packets += other.packets;
+        self.times_ns = join_times(self.times_ns, other.times_ns);
+        let room = MAX_KEPT_BYTES.saturating_sub(self.kept.len());
+        self.kept.extend(other.kept.into_iter().take(room));
+    }
+
+    fn add_packet(&mut self, packet: &PacketRecord) {
+        self.immediate |= packet.opcode().has_immediate();
+        self.payload_bytes += u64::from(packet.payload_bytes);
+        self.wire_bytes += u64::from(packet.wire_bytes);
+        self.packets += 1;
+        self.times_ns = join_times(self.times_ns, (packet.time_ns, packet.time_ns));
+    }
+
+    /// Keeps the captured payload of a packet, after that of the ones before it.
+    fn keep(&mut self, payload: &[u8]) {
+        let room = MAX_KEPT_BYTES.saturating_sub(self.kept.len());
+        self.kept.extend_from_slice(&payload[..payload.len().min(room)]);
+    }
+}
+
+/// The time from the first to the last of two spans. Spans without a time do not count.
+pub(super) fn join_times(a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
+    match (a.0 == PacketRecord::NO_TIME, b.0 == PacketRecord::NO_TIME) {
+        (true, _) => b,
+        (_, true) => a,
+        _ => (a.0.min(b.0), a.1.max(b.1)),
+    }
+}
+
+/// The messages of one connection that are not complete, as runs in the order of their numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Assembly {
+    runs: Vec<Run>,
+}
+
+#[derive(Clone, Debug)]
+struct Run {
+    /// Unwrapped PSN of its first packet.
+    start: i64,
+    /// One past its last.
+    end: i64,
+    has_first: bool,
+    has_last: bool,
+    /// Payload of its first packet: the path MTU, where that is a First or Middle.
+    mtu_bytes: u16,
+    /// Payload of its last packet.
+    last_bytes: u16,
+    seen: Transport,
+}
+
+impl Assembly {
+    /// Takes a First, Middle or Last packet with its unwrapped PSN. `first` is what a First shows of its message; `keep` asks for
+    /// payload to be kept, of this message or one that has such a start. Gives the message that is complete now.
+    pub(super) fn packet(
+        &mut self,
+        packet: &PacketRecord,
+        payload: &[u8],
+        number: i64,
+        first: Option<Transport>,
+        keep: bool,
+    ) -> Option<Transport> {
+        let opcode = packet.opcode();
+        // The next packet of the message that is being sent.
+        if first.is_none()
+            && let Some(run) = self.runs.last_mut().filter(|run| run.end == number && !run.has_last)
+        {
+            run.end += 1;
+            run.has_last = opcode.is_last();
+            run.last_bytes = packet.payload_bytes;
+            run.seen.add_packet(packet);
+            if keep || !run.seen.kept.is_empty() {
+                run.seen.keep(payload);
+            }
+            return if run.has_last && run.has_first { self.runs.pop().map(finished) } else { None };
+        }
+        self.insert(packet, payload, number, first, keep)
+    }
+
+    /// The general case: a new run, which may close the hole between its neighbours.
+    fn insert(
+        &mut self,
+        packet: &PacketRecord,
+        payload: &[u8],
+        number: i64,
+        first: Option<Transport>,
+        keep: bool,
+    ) -> Option<Transport> {
+        let has_first = first.is_some();
+        let mut seen = first.unwrap_or_else(|| Transport::new(packet, None, None));
+        // What fills a hole may belong to a message whose payload is kept: that is known once it has joined.
+        if keep || !has_first {
+            seen.keep(payload);
+        }
+        let run = Run {
+            start: number,
+            end: number + 1,
+            has_first,
+            has_last: packet.opcode().is_last(),
+            mtu_bytes: packet.payload_bytes,
+            last_bytes: packet.payload_bytes,
+            seen,
+        };
+        let mut at = self.runs.partition_point(|other| other.start < number);
+        self.runs.insert(at, run);
+        let joins = |a: &Run, b: &Run| a.end == b.start && !a.has_last && !b.has_first;
+        if self.runs.get(at + 1).is_some_and(|next| joins(&self.runs[at], next)) {
+            self.join(at);
+        }
+        if at > 0 && joins(&self.runs[at - 1], &self.runs[at]) {
+            at -= 1;
+            self.join(at);
+        }
+        let run = &self.runs[at];
+        (run.has_first && run.has_last).then(|| finished(self.runs.remove(at)))
+    }
+
+    fn join(&mut self, at: usize) {
+        let next = self.runs.remove(at + 1);
+        let run = &mut self.runs[at];
+        run.end = next.end;
+        run.has_last = next.has_last;
+        run.last_bytes = next.last_bytes;
+        run.seen.add(next.seen);
+    }
+
+    /// The oldest message, incomplete, if too many are open.
+    pub(super) fn evict(&mut self) -> Option<Transport> {
+        (self.runs.len() > MAX_RUNS).then(|| self.oldest()).flatten()
+    }
+
+    /// What is left of the oldest message: its runs up to the one that ends it, or to the start of the next.
+    pub(super) fn oldest(&mut self) -> Option<Transport> {
+        let ends = |index: usize| {
+            self.runs[index].has_last || self.runs.get(index + 1).is_some_and(|next| next.has_first)
+        };
+        let count = (0..self.runs.len()).find(|&index| ends(index)).map_or(self.runs.len(), |index| index + 1);
+        let mut runs = self.runs.drain(..count);
+        let mut message = runs.next()?;
+        for next in runs {
+            message.end = next.end;
+            message.has_last = next.has_last;
+            message.last_bytes = next.last_bytes;
+            message.seen.add(next.seen);
+        }
+        // Nothing of it joins any more, so what was kept has holes.
+        message.seen.kept.clear();
+        Some(measured(message))
+    }
+}
+
+fn finished(run: Run) -> Transport {
+    let mut message = measured(run);
+    message.complete = true;
+    message
+}
+
+/// With its length, where both ends were seen: all packets but the last carry a full path MTU.
+fn measured(run: Run) -> Transport {
+    let mut message = run.seen;
+    message.started = run.has_first;
+    if run.has_first && run.has_last {
+        let full_packets = u64::try_from(run.end - 1 - run.start).unwrap_or_default();
+        message.message_bytes = Some(full_packets * u64::from(run.mtu_bytes) + u64::from(run.last_bytes));
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Kind;
+    use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
+    use proptest::prelude::*;
+
+    const FIRST: u8 = 0;
+    const MIDDLE: u8 = 1;
+    const LAST: u8 = 2;
+    const MTU_BYTES: u16 = 4096;
+
+    fn packet(opcode: u8, psn: u32, payload_bytes: u16) -> PacketRecord {
+        let end = Endpoint::from_lid(Lid(1));
+        PacketRecord::new(
+            i64::from(psn),
+            (end, end),
+            (Opcode(opcode), Qpn::new(7)),
+            (Kind::Data, Psn::new(psn), false),
+            u32::from(payload_bytes) + 30,
+            0,
+            0,
+            (payload_bytes, 0),
+        )
+    }
+
+    fn feed(assembly: &mut Assembly, opcode: u8, psn: u32, payload_bytes: u16) -> Option<Transport> {
+        let packet = packet(opcode, psn, payload_bytes);
+        let first = (opcode == FIRST).then(|| Transport::new(&packet, None, None));
+        assembly.packet(&packet, &[], i64::from(psn), first, false)
+    }
+
+    #[test]
+    fn in_order() {
+        let mut assembly = Assembly::default();
+        assert!(feed(&mut assembly, FIRST, 10, MTU_BYTES).is_none());
+        assert!(feed(&mut assembly, MIDDLE, 11, MTU_BYTES).is_none());
+        let message = feed(&mut assembly, LAST, 12, 5).expect("complete");
+        assert_eq!((message.psn, message.packets, message.complete), (10, 3, true));
+        assert_eq!((message.payload_bytes, message.message_bytes), (8197, Some(8197)));
+        assert_eq!((message.wire_bytes, message.times_ns), (8197 + 90, (10, 12)));
+        assert!(assembly.runs.is_empty());
+    }
+
+    #[test]
+    fn a_hole_suspends_the_message_until_it_is_filled() {
+        let mut assembly = Assembly::default();
+        feed(&mut assembly, FIRST, 10, MTU_BYTES);
+        assert!(feed(&mut assembly, LAST, 13, 1).is_none());
+        // The next message is not held up.
+        feed(&mut assembly, FIRST, 14, MTU_BYTES);
+        assert_eq!(feed(&mut assembly, LAST, 15, 2).expect("next").message_bytes, Some(4098));
+        assert!(feed(&mut assembly, MIDDLE, 12, MTU_BYTES).is_none());
+        let message = feed(&mut assembly, MIDDLE, 11, MTU_BYTES).expect("filled");
+        assert_eq!((message.packets, message.message_bytes, message.complete), (4, Some(3 * 4096 + 1), true));
+    }
+
+    #[test]
+    fn the_length_is_known_without_the_middle() {
+        let mut assembly = Assembly::default();
+        feed(&mut assembly, FIRST, 10, MTU_BYTES);
+        feed(&mut assembly, LAST, 13, 1);
+        let message = assembly.oldest().expect("left");
+        assert_eq!((message.message_bytes, message.payload_bytes), (Some(3 * 4096 + 1), 4097));
+        assert!(message.started && !message.complete);
+        assert!(assembly.oldest().is_none());
+    }
+
+    #[test]
+    fn neither_start_nor_end() {
+        let mut assembly = Assembly::default();
+        feed(&mut assembly, LAST, 3, 9);
+        feed(&mut assembly, FIRST, 4, MTU_BYTES);
+        feed(&mut assembly, FIRST, 8, MTU_BYTES);
+        let headless = assembly.oldest().expect("headless");
+        assert!(!headless.started && headless.message_bytes.is_none());
+        let endless = assembly.oldest().expect("endless");
+        assert!(endless.started && endless.message_bytes.is_none() && endless.psn == 4);
+        assert_eq!(assembly.oldest().expect("the other").psn, 8);
+    }
+
+    #[test]
+    fn too_many_open_messages_evict_the_oldest() {
+        let mut assembly = Assembly::default();
+        for message in 0..MAX_RUNS as u32 {
+            feed(&mut assembly, FIRST, message * 10, MTU_BYTES);
+            assert!(assembly.evict().is_none());
+        }
+        feed(&mut assembly, FIRST, 10_000, MTU_BYTES);
+        assert_eq!(assembly.evict().expect("evicted").psn, 0);
+        assert_eq!(assembly.runs.len(), MAX_RUNS);
+    }
+
+    proptest! {
+        /// Messages of any length, their packets in any order within a window: each comes out once, with its bytes.
+        #[test]
+        fn any_order_gives_the_same_messages(
+            lengths in prop::collection::vec(2u32..6, 1..8),
+            priorities in prop::collection::vec(any::<u32>(), 40),
+        ) {
+            let mut packets = Vec::new();
+            for length in &lengths {
+                let first_psn = packets.len() as u32;
+                for index in 0..*length {
+                    let psn = first_psn + index;
+                    let opcode = if index == 0 { FIRST } else if index + 1 == *length { LAST } else { MIDDLE };
+                    let bytes = if opcode == LAST { psn as u16 + 1 } else { MTU_BYTES };
+                    packets.push((opcode, psn, bytes));
+                }
+            }
+            packets.sort_by_key(|&(_, psn, _)| priorities[psn as usize]);
+            let mut assembly = Assembly::default();
+            let mut found: Vec<(u32, u64)> = packets
+                .iter()
+                .filter_map(|&(opcode, psn, bytes)| feed(&mut assembly, opcode, psn, bytes))
+                .map(|message| (message.packets as u32, message.message_bytes.expect("length")))
+                .collect();
+            found.sort_unstable();
+            let mut psn = 0;
+            let mut expected: Vec<(u32, u64)> = lengths.iter().map(|&length| {
+                psn += length;
+                (length, u64::from(length - 1) * 4096 + u64::from(psn))
+            }).collect();
+            expected.sort_unstable();
+            prop_assert_eq!(found, expected);
+            prop_assert!(assembly.runs.is_empty());
+        }
+    }
+}

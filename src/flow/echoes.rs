@@ -1,0 +1,49 @@
+//! Answers that repeat the number of a request: they pair the two directions of a connection, as acknowledgements do.
+//!
+//! A ready to send carries the sender's request number, and the receiver's answer (clear to send, done) repeats it. The
+//! answer comes on the other direction of the same connection, or at least between the same processes.
+
+use foldhash::fast::FixedState;
+use ibscope_parsers::Endpoint;
+use ibscope_parsers::mpi::Name;
+use std::collections::HashMap;
+
+/// Requests that may wait for their answer. Beyond that all are forgotten: the answers were not captured.
+const MAX_WAITING: usize = 1 << 12;
+/// Partners that are counted per connection.
+const MAX_PARTNERS: usize = 16;
+
+/// Votes for the other direction of connections.
+#[derive(Debug, Default)]
+pub(super) struct Echoes {
+    /// Numbers of connections by sender, receiver and request.
+    waiting: HashMap<(Endpoint, Endpoint, Name), u32, FixedState>,
+    /// By number of the connection that answers.
+    votes: HashMap<u32, Vec<(u32, u32)>, FixedState>,
+}
+
+impl Echoes {
+    /// A request that will be repeated.
+    pub(super) fn request(&mut self, (src, dst): (Endpoint, Endpoint), name: Name, connection: u32) {
+        if self.waiting.len() >= MAX_WAITING {
+            self.waiting.clear();
+        }
+        self.waiting.insert((src, dst, name), connection);
+    }
+
+    /// An answer that repeats one, from its receiver.
+    pub(super) fn answer(&mut self, (src, dst): (Endpoint, Endpoint), name: Name, connection: u32) {
+        let Some(&request) = self.waiting.get(&(dst, src, name)) else { return };
+        let votes = self.votes.entry(connection).or_default();
+        if let Some((_, count)) = votes.iter_mut().find(|(partner, _)| *partner == request) {
+            *count += 1;
+        } else if votes.len() < MAX_PARTNERS {
+            votes.push((request, 1));
+        }
+    }
+
+    /// The votes of a connection that answers: numbers of connections in the other direction, and how often.
+    pub(super) fn votes(&self, connection: u32) -> &[(u32, u32)] {
+        self.votes.get(&connection).map_or(&[], Vec::as_slice)
+    }
+}

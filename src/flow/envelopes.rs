@@ -1,0 +1,110 @@
+//! What the first packets of a connection's messages show of an MPI library.
+
+use super::ledger::Ledger;
+use crate::model::PacketRecord;
+use ibscope_parsers::ib::{ExtHeaders, Reth, Service};
+use ibscope_parsers::mpi::{self, Carrier, Form, Head, Identity, Matching, Part};
+
+/// UCX endpoints whose datagram numbers are remembered per pair of UD queue pairs.
+const MAX_UD_ENDPOINTS: usize = 16;
+/// Longest message whose envelope may be left out of the next one (MVAPICH2's header caching), in bytes.
+const MAX_CACHED_BYTES: u64 = 255;
+
+/// The memory of one connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Envelopes {
+    /// The form that most messages have shown, and by how many it leads.
+    usual: Option<(Form, u32)>,
+    /// UCX repeats datagrams under new PSNs: its own numbers, by receiver endpoint.
+    datagrams: Vec<(u32, Ledger)>,
+    /// Envelope of the last small message.
+    cached: Option<Identity>,
+}
+
+/// What the first packet of a message is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum First {
+    /// Of an MPI library.
+    Known(Head),
+    /// The same message again, under a new number.
+    Repeated,
+    /// Nothing that is known.
+    Unknown,
+    /// Plain data as a rule: that it shows no envelope says nothing about the library.
+    Data,
+}
+
+impl Envelopes {
+    /// Looks at the first packet of a SEND, WRITE or datagram.
+    pub(super) fn first(&mut self, packet: &PacketRecord, batch_bytes: &[u8]) -> First {
+        let opcode = packet.opcode();
+        let whole_bytes = opcode.is_only().then_some(u32::from(packet.payload_bytes));
+        let (carrier, message_bytes) = if opcode.service() == Service::Ud {
+            let Some(q_key) = q_key(packet, batch_bytes) else { return First::Unknown };
+            (Carrier::Datagram(q_key), whole_bytes)
+        } else if opcode.is_write() {
+            if opcode.has_immediate() {
+                return First::Data;
+            }
+            (Carrier::Write(packet.extension), Some(packet.extension))
+        } else if opcode.is_send() {
+            (Carrier::Send, whole_bytes)
+        } else {
+            return First::Data;
+        };
+        let usual = self.usual.map(|(form, _)| form);
+        let Some(head) = mpi::recognise(carrier, packet.payload(batch_bytes), message_bytes, usual) else {
+            return if opcode.is_write() { First::Data } else { First::Unknown };
+        };
+        if self.is_repeated(&head) {
+            return First::Repeated;
+        }
+        self.usual = match self.usual {
+            Some((form, lead)) if form == head.form => Some((form, lead.saturating_add(1))),
+            Some((form, lead)) if lead > 0 => Some((form, lead - 1)),
+            _ => Some((head.form, 0)),
+        };
+        if let Part::Start(start) = head.part
+            && let Matching::Named(identity) = start.envelope.matching
+            && opcode.is_write()
+            && start.envelope.length.of(0) <= MAX_CACHED_BYTES
+        {
+            self.cached = Some(identity);
+        }
+        First::Known(head)
+    }
+
+    /// The envelope that a message without its own has.
+    pub(super) const fn cached(&self) -> Option<Identity> {
+        self.cached
+    }
+
+    fn is_repeated(&mut self, head: &Head) -> bool {
+        let Some(datagram) = head.datagram else { return false };
+        if let Some((_, ledger)) = self.datagrams.iter_mut().find(|(endpoint, _)| *endpoint == datagram.endpoint) {
+            return ledger.note_u16(datagram.sequence) > 1;
+        }
+        if self.datagrams.len() == MAX_UD_ENDPOINTS {
+            self.datagrams.remove(0);
+        }
+        let mut ledger = Ledger::default();
+        ledger.note_u16(datagram.sequence);
+        self.datagrams.push((datagram.endpoint, ledger));
+        false
+    }
+}
+
+fn extensions(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<ExtHeaders> {
+    let opcode = packet.opcode();
+    let at = (packet.payload_offset as usize).checked_sub(usize::from(opcode.ext_bytes()))?;
+    ExtHeaders::parse(opcode, batch_bytes.get(at..)?).ok()
+}
+
+fn q_key(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<u32> {
+    Some(extensions(packet, batch_bytes)?.deth?.q_key)
+}
+
+/// The RDMA header of a packet, where it has one.
+pub(super) fn reth(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<Reth> {
+    extensions(packet, batch_bytes)?.reth
+}

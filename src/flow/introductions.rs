@@ -1,0 +1,44 @@
+//! Messages in which processes make themselves known to each other, before MPI's own.
+
+use crate::model::{Introduction, PacketRecord, QueuePair, Wireup};
+use ibscope_parsers::Qpn;
+use ibscope_parsers::mpi::{Form, mvapich2_cm, ucx_wireup, udcm};
+
+/// Reads the wire-up message at the start of a packet that was recognised as UCX's, if it is one.
+pub(super) fn wireup(form: Form, packet: &PacketRecord, payload: &[u8]) -> Option<Wireup> {
+    let (message, datagram_qp) = match form {
+        Form::UcxVerbs => (ucx_wireup::wireup(payload, 0)?, None),
+        Form::UcxMlx5 => (ucx_wireup::wireup(payload, 1)?, None),
+        Form::UcxUd => (ucx_wireup::wireup_datagram(payload)?, Some(Qpn::new(packet.extension))),
+        Form::Ob1 | Form::Rxm | Form::Mvapich2 | Form::Nccl => return None,
+    };
+    Some(Wireup {
+        src: packet.src,
+        dst: packet.dst,
+        worker: message.worker?,
+        sender_endpoint: message.sender_endpoint,
+        receiver_endpoint: message.receiver_endpoint,
+        datagram_qp,
+        address: message.address.to_vec(),
+    })
+}
+
+/// Reads a datagram that was recognised as Open MPI's or MVAPICH2's, if it introduces its sender.
+pub(super) fn introduction(form: Form, packet: &PacketRecord, payload: &[u8]) -> Option<Introduction> {
+    let message_bytes = u32::from(packet.payload_bytes);
+    let (number, world_rank, queue_pairs) = match form {
+        Form::Ob1 => {
+            let message = udcm::datagram(payload, message_bytes).filter(|message| message.kind == udcm::Kind::Connect)?;
+            (0, message.world_rank, message.queues().map(|queue| queue.qpn).collect())
+        }
+        Form::Mvapich2 => {
+            let message = mvapich2_cm::datagram(payload, message_bytes)?;
+            let queue_pairs = message.rails().filter_map(|rail| rail.qpn).collect();
+            (message.request, Some(message.sender_rank()), queue_pairs)
+        }
+        Form::UcxVerbs | Form::UcxMlx5 | Form::UcxUd | Form::Rxm | Form::Nccl => return None,
+    };
+    let from = QueuePair { endpoint: packet.src, qpn: Qpn::new(packet.extension) };
+    let to = QueuePair { endpoint: packet.dst, qpn: packet.dest_qp() };
+    Some(Introduction { from, to, number, world_rank, queue_pairs })
+}

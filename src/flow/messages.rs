@@ -1,0 +1,393 @@
+//! From transport messages to single MPI messages: the data that follow an envelope are given to it.
+//!
+//! ```text
+//! eager          SEND {envelope, data}
+//! in pieces      SEND {envelope, id, data}  SEND {id, data} ...
+//! rendezvous     SEND {envelope, request, address}    <- READ address ...   -> responses
+//!            or  SEND {envelope, request}  <- {request, address}            -> WRITE address ...
+//!            or  SEND {envelope, request}  <- {request, number}             -> SEND {number, data} ...
+//! ```
+//! Only done where single messages are asked for: sums need the envelopes alone.
+
+use super::assembly::{Transport, join_times};
+use super::nccl::Written;
+use crate::model::{Moved, PacketRecord, RawMessage};
+use foldhash::fast::FixedState;
+use ibscope_parsers::mpi::{Envelope, Form, Head, Length, Matching, Name, Part, Protocol, Start};
+use ibscope_parsers::{Endpoint, Psn};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Messages that may be open per tracker; beyond that the oldest is given out as incomplete.
+const MAX_OPEN: usize = 1 << 12;
+/// READ requests that may be open between two endpoints in one direction: 16 per queue pair is what devices allow.
+const MAX_READS: usize = 1 << 10;
+
+/// Smallest path MTU there is.
+const SMALLEST_MTU_BYTES: u64 = 256;
+
+/// Sender and receiver of data.
+type Pair = (Endpoint, Endpoint);
+
+/// Messages between some pairs of endpoints.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    open: BTreeMap<u64, Open>,
+    next: u64,
+    names: HashMap<(Pair, Name), u64, FixedState>,
+    memory: HashMap<Pair, Vec<Memory>, FixedState>,
+    reads: HashMap<Pair, VecDeque<Read>, FixedState>,
+    /// Messages that can be given out.
+    ready: Vec<RawMessage>,
+    /// Messages given out incomplete because too many were open.
+    pub(super) evicted: u64,
+    /// Transport messages that belong to no MPI message are wanted too.
+    with_transport: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    pair: Pair,
+    raw: RawMessage,
+    left_bytes: u64,
+    /// The transport message with its envelope was seen whole.
+    begun: bool,
+    names: Vec<Name>,
+}
+
+/// Memory through which the data of a message go, at either end.
+#[derive(Debug)]
+struct Memory {
+    start: u64,
+    end: u64,
+    message: u64,
+    /// Bytes that READ requests have asked for.
+    asked_bytes: u64,
+}
+
+/// A READ whose responses are on their way.
+#[derive(Debug)]
+struct Read {
+    /// Connection of the request.
+    connection: u32,
+    first: Psn,
+    /// Data that have come.
+    data_bytes: u64,
+    /// The MPI message whose data it fetches.
+    message: Option<u64>,
+    /// Connection of the responses, from the first of them on.
+    answered_by: Option<u32>,
+    seen: RawMessage,
+}
+
+impl Messages {
+    pub(super) fn new(with_transport: bool) -> Self {
+        Self { with_transport, ..Self::default() }
+    }
+
+    /// Takes what can be given out.
+    pub(super) fn take(&mut self) -> std::vec::Drain<'_, RawMessage> {
+        self.ready.drain(..)
+    }
+
+    /// True where something can be given out.
+    pub(super) const fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// A transport message, complete or given up. `several` are its envelopes where it holds more than one MPI message, or where
+    /// its own stands elsewhere.
+    pub(super) fn transport(&mut self, pair: Pair, connection: u32, message: &Transport, several: &[Envelope]) {
+        match message.head {
+            Some(Head { form, part: Part::Start(start), .. }) => self.start(pair, connection, message, form, &start),
+            Some(Head { form, part: Part::Several | Part::Cached { .. }, .. }) => {
+                self.several(connection, message, form, several);
+            }
+            Some(Head { part: Part::Data { of, header_bytes }, .. }) => {
+                let data_bytes = message.payload_bytes.saturating_sub(u64::from(header_bytes));
+                match self.names.get(&(pair, of)) {
+                    Some(&id) => self.add(id, data_bytes, &raw(connection, message)),
+                    None => self.transport_only(connection, message),
+                }
+            }
+            Some(Head { part: Part::Grant { of, receiver, memory }, .. }) => {
+                self.grant((pair.1, pair.0), of, receiver, memory);
+                self.transport_only(connection, message);
+            }
+            Some(Head { part: Part::Done { .. } | Part::Control, .. }) | None => {
+                let id = message.target.and_then(|(address, _)| self.memory_at(pair, address));
+                match id {
+                    Some(id) => self.add(id, message.payload_bytes, &raw(connection, message)),
+                    None => self.transport_only(connection, message),
+                }
+            }
+        }
+    }
+
+    /// The first packet of a transport message. An MPI message that goes on elsewhere is open from here on: its next parts may be
+    /// complete before its first is, where a packet of that was lost.
+    pub(super) fn begin(&mut self, pair: Pair, connection: u32, message: &Transport) {
+        let Some(Head { form, part: Part::Start(start), .. }) = message.head else { return };
+        let (Some(name), Length::Stated(length_bytes)) = (start.name, start.envelope.length) else { return };
+        if self.open.len() >= MAX_OPEN
+            && let Some((&oldest, _)) = self.open.first_key_value()
+        {
+            self.evicted += 1;
+            self.close(oldest);
+        }
+        let id = self.next;
+        self.next += 1;
+        let mut raw = raw(connection, message);
+        raw.mpi = Some((form, start.envelope.matching, start.protocol));
+        (raw.length_bytes, raw.wire_bytes, raw.packets, raw.complete) = (length_bytes, 0, 0, false);
+        self.names.insert((pair, name), id);
+        self.open.insert(id, Open { pair, raw, left_bytes: length_bytes, begun: false, names: vec![name] });
+        if let Some((address, bytes)) = start.memory {
+            self.open_memory(pair, address, bytes, id);
+        }
+    }
+
+    /// The transport message that carries an envelope, complete or given up.
+    fn start(&mut self, pair: Pair, connection: u32, message: &Transport, form: Form, start: &Start) {
+        let seen_bytes = message.message_bytes.unwrap_or(message.payload_bytes);
+        let length_bytes = start.envelope.length.of(seen_bytes);
+        let inline_bytes = message.payload_bytes.saturating_sub(u64::from(start.header_bytes)).min(length_bytes);
+        let mut raw = raw(connection, message);
+        if let Some(id) = start.name.and_then(|name| self.names.get(&(pair, name)).copied()) {
+            if let Some(open) = self.open.get_mut(&id) {
+                open.begun = message.complete;
+            }
+            self.add(id, inline_bytes, &raw);
+            return;
+        }
+        raw.mpi = Some((form, start.envelope.matching, start.protocol));
+        raw.length_bytes = length_bytes;
+        raw.complete &= inline_bytes == length_bytes;
+        self.ready.push(raw);
+    }
+
+    fn several(&mut self, connection: u32, message: &Transport, form: Form, envelopes: &[Envelope]) {
+        let whole = raw(connection, message);
+        for (index, envelope) in envelopes.iter().enumerate() {
+            // They share the packets: the first has them.
+            let shared = index > 0;
+            self.ready.push(RawMessage {
+                mpi: Some((form, envelope.matching, Protocol::Eager)),
+                length_bytes: envelope.length.of(message.payload_bytes),
+                wire_bytes: if shared { 0 } else { whole.wire_bytes },
+                packets: if shared { 0 } else { whole.packets },
+                ..whole
+            });
+        }
+        if envelopes.is_empty() {
+            self.transport_only(connection, message);
+        }
+    }
+
+    /// A message of NCCL that has ended.
+    pub(super) fn written(&mut self, written: &Written, matching: Matching) {
+        self.ready.push(RawMessage {
+            connection: written.connection,
+            psn: written.psn,
+            mpi: Some((Form::Nccl, matching, Protocol::Rendezvous)),
+            moved: Moved::Write,
+            length_bytes: written.length_bytes,
+            wire_bytes: written.wire_bytes,
+            packets: written.packets,
+            times_ns: written.times_ns,
+            complete: written.complete,
+        });
+    }
+
+    fn grant(&mut self, pair: Pair, of: Name, receiver: Option<Name>, memory: Option<(u64, u64)>) {
+        let Some(&id) = self.names.get(&(pair, of)) else { return };
+        let Some(open) = self.open.get_mut(&id) else { return };
+        if let Some(receiver) = receiver {
+            open.names.push(receiver);
+            self.names.insert((pair, receiver), id);
+        }
+        if let Some((address, bytes)) = memory {
+            self.open_memory(pair, address, bytes, id);
+        }
+    }
+
+    fn open_memory(&mut self, pair: Pair, address: u64, bytes: u64, message: u64) {
+        let Some(open) = self.open.get(&message) else { return };
+        let bytes = if bytes == 0 { open.raw.length_bytes } else { bytes };
+        let memory = Memory { start: address, end: address.saturating_add(bytes), message, asked_bytes: 0 };
+        self.memory.entry(pair).or_default().push(memory);
+    }
+
+    /// The message whose data go through this address; the latest, where a buffer is used again.
+    fn memory_at(&self, pair: Pair, address: u64) -> Option<u64> {
+        let memory = self.memory.get(&pair)?.iter().rev();
+        memory.into_iter().find(|memory| (memory.start..memory.end).contains(&address)).map(|memory| memory.message)
+    }
+
+    fn add(&mut self, id: u64, data_bytes: u64, part: &RawMessage) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let raw = &mut open.raw;
+        raw.wire_bytes += part.wire_bytes;
+        raw.packets += part.packets;
+        raw.times_ns = join_times(raw.times_ns, part.times_ns);
+        // The data of a rendezvous say what moved it, not its envelope.
+        if data_bytes > 0 {
+            raw.moved = part.moved;
+        }
+        // A part with holes leaves its message incomplete: what is missing of it never comes.
+        open.left_bytes = open.left_bytes.saturating_sub(data_bytes);
+        if open.left_bytes == 0 && open.begun {
+            raw.complete = true;
+            self.close(id);
+        }
+    }
+
+    fn close(&mut self, id: u64) {
+        let Some(open) = self.open.remove(&id) else { return };
+        for name in open.names {
+            if self.names.get(&(open.pair, name)) == Some(&id) {
+                self.names.remove(&(open.pair, name));
+            }
+        }
+        if let Some(memory) = self.memory.get_mut(&open.pair) {
+            memory.retain(|memory| memory.message != id);
+        }
+        self.ready.push(open.raw);
+    }
+
+    fn transport_only(&mut self, connection: u32, message: &Transport) {
+        if self.with_transport {
+            self.ready.push(raw(connection, message));
+        }
+    }
+
+    /// An atomic operation: a message of 8 bytes in one packet.
+    pub(super) fn atomic(&mut self, connection: u32, packet: &PacketRecord) {
+        if self.with_transport {
+            let mut message = raw(connection, &Transport::new(packet, None, None));
+            (message.moved, message.length_bytes) = (Moved::Atomic, 8);
+            self.ready.push(message);
+        }
+    }
+
+    /// A READ request of the receiver of the data, from `address` on. `likely` gives the connection whose requests another one
+    /// answers.
+    pub(super) fn read(
+        &mut self,
+        connection: u32,
+        packet: &PacketRecord,
+        address: u64,
+        likely: impl Fn(u32) -> Option<u32>,
+    ) {
+        let pair = (packet.dst, packet.src);
+        let message = self.read_of(pair, connection, address, u64::from(packet.extension), likely);
+        if message.is_none() && !self.with_transport {
+            return;
+        }
+        let mut seen = raw(connection, &Transport::new(packet, None, None));
+        (seen.moved, seen.complete, seen.length_bytes) = (Moved::Read, false, u64::from(packet.extension));
+        if message.is_some() {
+            // The message's own packets go from its sender to its receiver.
+            (seen.wire_bytes, seen.packets) = (0, 0);
+        }
+        let reads = self.reads.entry(pair).or_default();
+        reads.push_back(Read { connection, first: packet.psn(), data_bytes: 0, message, answered_by: None, seen });
+        if reads.len() > MAX_READS
+            && let Some(read) = reads.pop_front()
+        {
+            self.evicted += 1;
+            self.finish_read(read);
+        }
+    }
+
+    /// The message that a READ fetches data of. One buffer may be sent to several processes at the same time (`MPI_Bcast`): the
+    /// request goes to the queue pair that the envelope came from.
+    fn read_of(
+        &mut self,
+        pair: Pair,
+        connection: u32,
+        address: u64,
+        bytes: u64,
+        likely: impl Fn(u32) -> Option<u32>,
+    ) -> Option<u64> {
+        let open = &self.open;
+        let memory = self.memory.get_mut(&pair)?;
+        let covers = |memory: &&mut Memory| (memory.start..memory.end).contains(&address);
+        let best = memory.iter_mut().filter(covers).min_by_key(|memory| {
+            let is_asked_for = memory.asked_bytes + bytes > memory.end - memory.start;
+            let envelope = open.get(&memory.message).map(|open| open.raw.connection);
+            let is_partner = envelope.and_then(&likely) == Some(connection);
+            (is_asked_for, !is_partner, memory.message)
+        })?;
+        best.asked_bytes = best.asked_bytes.saturating_add(bytes);
+        Some(best.message)
+    }
+
+    /// A READ response that has not been seen before. `likely` is the connection whose requests its connection answers.
+    pub(super) fn read_response(&mut self, connection: u32, packet: &PacketRecord, likely: Option<u32>) {
+        let Some(reads) = self.reads.get_mut(&(packet.src, packet.dst)) else { return };
+        let mine = |read: &Read| read.answered_by.is_none_or(|answered_by| answered_by == connection);
+        // Responses are numbered from the request on; the request that began last before this number is the one.
+        let distance = |read: &Read| {
+            let since = packet.psn().since(read.first);
+            let most = read.seen.length_bytes.div_ceil(SMALLEST_MTU_BYTES).max(1);
+            u64::try_from(since).ok().filter(|&since| since < most)
+        };
+        let candidates = reads.iter().enumerate().filter(|(_, read)| mine(read));
+        let candidates = candidates.filter_map(|(at, read)| {
+            let is_first = read.answered_by.is_none();
+            Some((is_first && likely != Some(read.connection), distance(read)?, at))
+        });
+        let Some((_, _, at)) = candidates.min() else { return };
+        let read = &mut reads[at];
+        read.answered_by = Some(connection);
+        read.data_bytes += u64::from(packet.payload_bytes);
+        read.seen.packets += 1;
+        read.seen.wire_bytes += u64::from(packet.wire_bytes);
+        read.seen.times_ns = join_times(read.seen.times_ns, (packet.time_ns, packet.time_ns));
+        if read.data_bytes >= read.seen.length_bytes {
+            read.seen.complete = true;
+            if let Some(read) = reads.remove(at) {
+                self.finish_read(read);
+            }
+        }
+    }
+
+    fn finish_read(&mut self, read: Read) {
+        match read.message {
+            Some(id) => self.add(id, read.data_bytes, &read.seen),
+            None => self.ready.push(read.seen),
+        }
+    }
+
+    /// Gives out what is still open.
+    pub(super) fn finish(&mut self) {
+        let mut reads: Vec<(Pair, VecDeque<Read>)> = self.reads.drain().collect();
+        reads.sort_by_key(|(pair, _)| *pair);
+        reads.into_iter().flat_map(|(_, reads)| reads).for_each(|read| self.finish_read(read));
+        while let Some((&oldest, _)) = self.open.first_key_value() {
+            self.close(oldest);
+        }
+    }
+}
+
+fn raw(connection: u32, message: &Transport) -> RawMessage {
+    let opcode = message.opcode;
+    let moved = if opcode.is_write() {
+        Moved::Write
+    } else if opcode.service() == ibscope_parsers::ib::Service::Ud {
+        Moved::Datagram
+    } else {
+        Moved::Send
+    };
+    RawMessage {
+        connection,
+        psn: message.psn,
+        mpi: None,
+        moved,
+        length_bytes: message.message_bytes.unwrap_or(message.payload_bytes),
+        wire_bytes: message.wire_bytes,
+        packets: message.packets,
+        times_ns: message.times_ns,
+        complete: message.complete,
+    }
+}

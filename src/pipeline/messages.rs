@@ -1,0 +1,112 @@
+//! Captures -> single messages, with the ranks that the whole of the captures tells.
+//!
+//! Which library, which ranks and which inputs count is known when everything has been read. So messages wait in spills, one per
+//! shard, and come out merged by the time of their last packet.
+
+use super::analysis::{self, Finished};
+use super::spill;
+use super::{Error, Options};
+use crate::flow::Depth;
+use crate::model::{MessageRow, Profile, RankIndex, RawMessage};
+use crate::ranks::Belief;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::path::PathBuf;
+
+/// Messages, and the profile that they belong to.
+pub struct MessageStream {
+    profile: Profile,
+    ranks: RankIndex,
+    belief: Belief,
+    with_transport: bool,
+    sources: Vec<Source>,
+    /// The next message of each source, the earliest on top.
+    next: BinaryHeap<Reverse<(i64, usize)>>,
+}
+
+/// The messages of one shard of one input.
+struct Source {
+    /// By number of the connection in the tracker: its row in the profile, where this input counts for it.
+    connections: Vec<Option<u32>>,
+    messages: spill::Messages,
+    head: Option<RawMessage>,
+}
+
+/// Analyses captures for their messages, those in the order of the time of their last packet. `with_transport` asks for transport
+/// messages that belong to no MPI message too. `progress` is told the bytes read so far, now and then.
+pub fn messages(
+    paths: &[PathBuf],
+    options: &Options,
+    with_transport: bool,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<MessageStream, Error> {
+    let depth = if with_transport { Depth::TransportMessages } else { Depth::Messages };
+    let Finished { profile, belief, spills } = analysis::run(paths, options, depth, progress)?;
+    let mut stream = MessageStream {
+        ranks: RankIndex::new(&profile.ranks),
+        profile,
+        belief,
+        with_transport,
+        sources: Vec::new(),
+        next: BinaryHeap::new(),
+    };
+    for (connections, spill) in spills {
+        let messages = spill.read().map_err(Error::Spill)?;
+        stream.sources.push(Source { connections, messages, head: None });
+        stream.advance(stream.sources.len() - 1).map_err(Error::Spill)?;
+    }
+    Ok(stream)
+}
+
+impl MessageStream {
+    /// What the same captures add up to.
+    #[must_use]
+    pub const fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn advance(&mut self, index: usize) -> io::Result<()> {
+        let source = &mut self.sources[index];
+        source.head = source.messages.next().transpose()?;
+        if let Some(message) = &source.head {
+            self.next.push(Reverse((message.times_ns.1, index)));
+        }
+        Ok(())
+    }
+
+    /// The message as it is shown, if it is to be.
+    fn row(&self, index: usize, raw: RawMessage) -> Option<MessageRow> {
+        let connection = self.sources[index].connections.get(raw.connection as usize).copied().flatten()?;
+        let row = self.profile.connections.get(connection as usize)?;
+        let mpi = raw.mpi.and_then(|(form, matching, protocol)| {
+            let believed = self.belief.form(&row.key()) == Some(form);
+            let identity = matching.identity(self.belief.layout(form)).filter(|_| believed)?;
+            Some((identity, protocol))
+        });
+        (mpi.is_some() || self.with_transport).then(|| MessageRow {
+            connection,
+            src_rank: self.ranks.rank(row.src, row.src_qp),
+            dst_rank: self.ranks.rank(row.dst, Some(row.dest_qp)),
+            mpi,
+            raw,
+        })
+    }
+}
+
+impl Iterator for MessageStream {
+    type Item = io::Result<MessageRow>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let Reverse((_, index)) = self.next.pop()?;
+            let raw = self.sources[index].head.take();
+            if let Err(error) = self.advance(index) {
+                return Some(Err(error));
+            }
+            if let Some(row) = raw.and_then(|raw| self.row(index, raw)) {
+                return Some(Ok(row));
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Messages of collective operations: how much each operation really puts on the wire, and between whom.
+
+use super::units::{bytes, group};
+use super::who::{By, Label, Who};
+use crate::model::{Kind, Profile};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Messages and bytes between two ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// MPI messages.
+    pub messages: u64,
+    /// Their MPI bytes.
+    pub mpi_bytes: u64,
+}
+
+/// Sums by operation, sender and receiver.
+pub type Collectives = BTreeMap<(String, Label, Label), Sums>;
+
+/// The collective operations of a profile, by pair of ranks or endpoints.
+#[must_use]
+pub fn collectives(profile: &Profile, by: By) -> Collectives {
+    let who = Who::new(profile, by);
+    let mut table = Collectives::new();
+    for row in &profile.collectives {
+        let connection = profile.connections.get(row.connection as usize);
+        let Some(connection) = connection.filter(|connection| connection.kind == Kind::Data) else { continue };
+        let key = (row.operation.clone(), who.sender(connection), who.receiver(connection));
+        let sums = table.entry(key).or_default();
+        sums.messages += row.messages;
+        sums.mpi_bytes += row.mpi_bytes;
+    }
+    table
+}
+
+/// A table for people: one line per operation.
+#[must_use]
+pub fn table(collectives: &Collectives) -> String {
+    if collectives.is_empty() {
+        return "no message of a collective operation was seen\n".to_owned();
+    }
+    let mut operations: BTreeMap<&str, (u64, Sums)> = BTreeMap::new();
+    for ((operation, _, _), sums) in collectives {
+        let (pairs, total) = operations.entry(operation).or_default();
+        *pairs += 1;
+        total.messages += sums.messages;
+        total.mpi_bytes += sums.mpi_bytes;
+    }
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(["operation", "pairs", "messages", "MPI bytes", "bytes per message"]);
+    for column in 1..5 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Right);
+        }
+    }
+    for (operation, (pairs, total)) in operations {
+        let mean = total.mpi_bytes / total.messages.max(1);
+        table.add_row([
+            operation.to_owned(),
+            group(pairs),
+            group(total.messages),
+            bytes(total.mpi_bytes),
+            bytes(mean),
+        ]);
+    }
+    format!("{}\n", table.trim_fmt())
+}
+
+/// `operation,src,dst,messages,mpi_bytes`.
+pub fn csv(collectives: &Collectives, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "operation,src,dst,messages,mpi_bytes")?;
+    for ((operation, src, dst), Sums { messages, mpi_bytes }) in collectives {
+        writeln!(out, "{operation},{src},{dst},{messages},{mpi_bytes}")?;
+    }
+    Ok(())
+}
+
+/// One object with the rows of the csv.
+pub fn json(collectives: &Collectives, out: &mut dyn Write) -> io::Result<()> {
+    let row = |((operation, src, dst), sums): (&(String, Label, Label), &Sums)| {
+        json!({
+            "operation": operation, "src": src.to_string(), "dst": dst.to_string(),
+            "messages": sums.messages, "mpi_bytes": sums.mpi_bytes,
+        })
+    };
+    let rows: Vec<_> = collectives.iter().map(row).collect();
+    writeln!(out, "{:#}", json!({ "schema": "ibscope collectives", "version": 1, "collectives": rows }))
+}
