@@ -210,9 +210,8 @@ impl Assembly {
 
     /// What is left of the oldest message: its runs up to the one that ends it, or to the start of the next.
     pub(super) fn oldest(&mut self) -> Option<Transport> {
-        let ends = |index: usize| {
-            self.runs[index].has_last || self.runs.get(index + 1).is_some_and(|next| next.has_first)
-        };
+        let ends =
+            |index: usize| self.runs[index].has_last || self.runs.get(index + 1).is_some_and(|next| next.has_first);
         let count = (0..self.runs.len()).find(|&index| ends(index)).map_or(self.runs.len(), |index| index + 1);
         let mut runs = self.runs.drain(..count);
         let mut message = runs.next()?;

@@ -3,7 +3,7 @@
 use super::ledger::Ledger;
 use crate::model::PacketRecord;
 use ibscope_parsers::ib::{ExtHeaders, Reth, Service};
-use ibscope_parsers::mpi::{self, Carrier, Form, Head, Identity, Matching, Part};
+use ibscope_parsers::mpi::{self, Carrier, Form, Head, Identity, Matching, Part, Payload};
 
 /// UCX endpoints whose datagram numbers are remembered per pair of UD queue pairs.
 const MAX_UD_ENDPOINTS: usize = 16;
@@ -53,7 +53,12 @@ impl Envelopes {
             return First::Data;
         };
         let usual = self.usual.map(|(form, _)| form);
-        let Some(head) = mpi::recognise(carrier, packet.payload(batch_bytes), message_bytes, usual) else {
+        let payload = Payload {
+            captured: packet.payload(batch_bytes),
+            packet_bytes: u32::from(packet.payload_bytes),
+            message_bytes,
+        };
+        let Some(head) = mpi::recognise(carrier, &payload, usual) else {
             return if opcode.is_write() { First::Data } else { First::Unknown };
         };
         if self.is_repeated(&head) {

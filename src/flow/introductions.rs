@@ -28,7 +28,8 @@ pub(super) fn introduction(form: Form, packet: &PacketRecord, payload: &[u8]) ->
     let message_bytes = u32::from(packet.payload_bytes);
     let (number, world_rank, queue_pairs) = match form {
         Form::Ob1 => {
-            let message = udcm::datagram(payload, message_bytes).filter(|message| message.kind == udcm::Kind::Connect)?;
+            let message =
+                udcm::datagram(payload, message_bytes).filter(|message| message.kind == udcm::Kind::Connect)?;
             (0, message.world_rank, message.queues().map(|queue| queue.qpn).collect())
         }
         Form::Mvapich2 => {
@@ -40,5 +41,5 @@ pub(super) fn introduction(form: Form, packet: &PacketRecord, payload: &[u8]) ->
     };
     let from = QueuePair { endpoint: packet.src, qpn: Qpn::new(packet.extension) };
     let to = QueuePair { endpoint: packet.dst, qpn: packet.dest_qp() };
-    Some(Introduction { from, to, number, world_rank, queue_pairs })
+    Some(Introduction { form, from, to, number, world_rank, queue_pairs })
 }

@@ -98,6 +98,10 @@ impl Messages {
     /// its own stands elsewhere.
     pub(super) fn transport(&mut self, pair: Pair, connection: u32, message: &Transport, several: &[Envelope]) {
         match message.head {
+            // Neither its length nor its tag can be shown.
+            Some(Head { part: Part::Start(start), .. }) if start.envelope.length == Length::NotCaptured => {
+                self.transport_only(connection, message);
+            }
             Some(Head { form, part: Part::Start(start), .. }) => self.start(pair, connection, message, form, &start),
             Some(Head { form, part: Part::Several | Part::Cached { .. }, .. }) => {
                 self.several(connection, message, form, several);

@@ -191,15 +191,20 @@ impl Tracker {
         }
         let payload = packet.payload(batch_bytes);
         let begins = opcode.is_first() || opcode.is_only();
-        let message = begins.then(|| self.begin(id, packet, batch_bytes, events));
-        let connection = &mut self.connections[id as usize];
+        let head = if begins { self.head(id, packet, batch_bytes, events) } else { None };
+        if opcode.is_only() && head.is_none() && !self.asks_for_data(packet) {
+            return;
+        }
+        let message = begins.then(|| self.begin(id, packet, batch_bytes, head));
         if opcode.is_only() {
             if let Some(message) = message {
                 self.finished(id, (packet.src, packet.dst), &message, payload, events);
             }
             return;
         }
-        let keep = message.as_ref().is_some_and(|message| matches!(message.head, Some(Head { part: Part::Several, .. })));
+        let connection = &mut self.connections[id as usize];
+        let keep =
+            message.as_ref().is_some_and(|message| matches!(message.head, Some(Head { part: Part::Several, .. })));
         let done = connection.assembly.packet(packet, payload, number, message, keep);
         let evicted = connection.assembly.evict();
         for message in [done, evicted].into_iter().flatten() {
@@ -210,12 +215,16 @@ impl Tracker {
         }
     }
 
-    /// The first packet of a message.
-    fn begin(&mut self, id: u32, packet: &PacketRecord, batch_bytes: &[u8], events: &mut Events) -> Transport {
-        let opcode = packet.opcode();
+    /// Whether messages without an envelope matter.
+    fn asks_for_data(&self, packet: &PacketRecord) -> bool {
+        self.depth >= Depth::Messages || packet.opcode().is_write() && self.nccl.awaits((packet.src, packet.dst))
+    }
+
+    /// What the first packet of a message shows.
+    fn head(&mut self, id: u32, packet: &PacketRecord, batch_bytes: &[u8], events: &mut Events) -> Option<Head> {
         let pair = (packet.src, packet.dst);
         let payload = packet.payload(batch_bytes);
-        let head = match self.connections[id as usize].envelopes.first(packet, batch_bytes) {
+        match self.connections[id as usize].envelopes.first(packet, batch_bytes) {
             First::Known(head) if head.form == Form::Nccl => {
                 let follows = self.nccl.invitation(pair, id, payload, packet.extension);
                 events.starts.push((id, if follows { Start::Recognised(Form::Nccl, None) } else { Start::Unknown }));
@@ -234,8 +243,13 @@ impl Tracker {
                 None
             }
             First::Data => None,
-        };
-        let needs_target = opcode.is_write() && (self.depth >= Depth::Messages || self.nccl.awaits(pair));
+        }
+    }
+
+    /// The first packet of a message that is followed to its end.
+    fn begin(&mut self, id: u32, packet: &PacketRecord, batch_bytes: &[u8], head: Option<Head>) -> Transport {
+        let pair = (packet.src, packet.dst);
+        let needs_target = packet.opcode().is_write() && self.asks_for_data(packet);
         let target = needs_target.then(|| reth(packet, batch_bytes)).flatten().map(|reth| (reth.va, reth.dma_len));
         let message = Transport::new(packet, head, target);
         if self.depth >= Depth::Messages {
@@ -252,9 +266,14 @@ impl Tracker {
         match head.part {
             Part::Start(begun) => {
                 events.starts.push(start(Some(begun.envelope)));
-                if let Length::Stated(mpi_bytes) = begun.envelope.length {
-                    let message = MpiMessage { form, envelope: begun.envelope, mpi_bytes, time_ns: packet.time_ns };
-                    events.mpi.push((id, message));
+                match begun.envelope.length {
+                    Length::Stated(mpi_bytes) => {
+                        let message = MpiMessage { form, envelope: begun.envelope, mpi_bytes, time_ns: packet.time_ns };
+                        events.mpi.push((id, message));
+                    }
+                    Length::NotCaptured => self.connections[id as usize].missing.mpi_cut += 1,
+                    // Known when all of the message is there.
+                    Length::Beyond(_) => {}
                 }
                 if let Some(name @ Name::Request(_)) = begun.name {
                     self.echoes.request(pair, name, id);
@@ -280,14 +299,7 @@ impl Tracker {
     }
 
     /// A message that is complete, or that nothing more will come of. `body` is its captured payload, where that is needed.
-    fn finished(
-        &mut self,
-        id: u32,
-        pair: (Endpoint, Endpoint),
-        message: &Transport,
-        body: &[u8],
-        events: &mut Events,
-    ) {
+    fn finished(&mut self, id: u32, pair: (Endpoint, Endpoint), message: &Transport, body: &[u8], events: &mut Events) {
         let connection = &mut self.connections[id as usize];
         let mut envelopes: Vec<Envelope> = Vec::new();
         match message.head {

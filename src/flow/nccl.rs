@@ -99,7 +99,7 @@ impl Nccl {
 
     /// True while an invitation is open for this direction.
     pub(super) fn awaits(&self, pair: (Endpoint, Endpoint)) -> bool {
-        self.open.get(&pair).is_some_and(|open| !open.is_empty())
+        !self.open.is_empty() && self.open.get(&pair).is_some_and(|open| !open.is_empty())
     }
 
     /// A WRITE of the sender of the data.

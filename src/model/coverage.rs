@@ -38,6 +38,9 @@ pub struct Coverage {
     pub window_overflows: u64,
     /// MPI messages whose start was seen and whose end was not.
     pub mpi_incomplete: u64,
+    /// MPI messages of which the capture holds the sender's rank and not the tag or the length (snap length): in no MPI column.
+    #[serde(default)]
+    pub mpi_cut: u64,
     /// Transport messages of which packets are missing: they were never captured, or the capture began or ended in between.
     #[serde(default)]
     pub messages_with_gaps: u64,
@@ -78,6 +81,7 @@ impl Coverage {
         self.mirror_copies += other.mirror_copies;
         self.window_overflows += other.window_overflows;
         self.mpi_incomplete += other.mpi_incomplete;
+        self.mpi_cut += other.mpi_cut;
         self.messages_with_gaps += other.messages_with_gaps;
         self.messages_without_start += other.messages_without_start;
         self.messages_evicted += other.messages_evicted;

@@ -190,7 +190,8 @@ pub struct RankRow {
     /// Its queue pair, where the rank belongs to that one only.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub qpn: Option<u32>,
-    /// What says so: `envelope` (messages name the rank), `cm` (the library's private data does), `rankmap` (the user).
+    /// What says so: `envelope` (messages name the rank), `cm` (the library's connection messages do), `communicator` (inferred: it has this
+    /// rank on a communicator where all known processes have their world rank), `rankmap` (the user).
     pub evidence: String,
     /// First packets of messages on `MPI_COMM_WORLD`, and connection messages, of this process that named this rank.
     pub agreeing: u64,

@@ -109,8 +109,8 @@ impl MpiClass {
     /// The class of a message.
     #[must_use]
     pub fn of(message: &MpiMessage) -> Self {
-        let operation =
-            TagLayout::ALL.map(|layout| message.envelope.matching.identity(layout).map(|identity| identity.operation()));
+        let operation = TagLayout::ALL
+            .map(|layout| message.envelope.matching.identity(layout).map(|identity| identity.operation()));
         Self { form: message.form, operation }
     }
 }
@@ -240,6 +240,8 @@ impl Votes {
 pub struct Missing {
     /// MPI messages that were begun and whose length is not known.
     pub mpi_incomplete: u64,
+    /// MPI messages whose rank was captured and whose tag or length was not.
+    pub mpi_cut: u64,
     /// Transport messages of which packets are missing.
     pub with_gaps: u64,
     /// Those of them whose first packet is missing.
@@ -251,6 +253,7 @@ pub struct Missing {
 impl AddAssign for Missing {
     fn add_assign(&mut self, other: Self) {
         self.mpi_incomplete += other.mpi_incomplete;
+        self.mpi_cut += other.mpi_cut;
         self.with_gaps += other.with_gaps;
         self.without_start += other.without_start;
         self.evicted += other.evicted;
@@ -313,6 +316,8 @@ pub struct Wireup {
 /// A datagram in which an MPI library introduces its process to another: Open MPI's `udcm` and MVAPICH2's connection messages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Introduction {
+    /// The library.
+    pub form: Form,
     /// Who speaks: its datagram queue pair.
     pub from: QueuePair,
     /// Who is spoken to.

@@ -1,8 +1,8 @@
 //! Captures -> profile.
 
+use super::spill::Spill;
 use super::{Error, Options, decode_options, pool};
 use crate::decode::{self, Decoded};
-use super::spill::Spill;
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
 use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, Input, TimelineRow, Traffic};
@@ -188,11 +188,8 @@ impl Analysis {
     }
 
     fn finish(mut self, mut inputs: Vec<Input>, mut notes: Vec<String>, options: &Options) -> Result<Finished, Error> {
-        let ends: Vec<Vec<Vec<ConnectionEnd>>> = self
-            .inputs
-            .par_iter_mut()
-            .map(|input| input.shards.par_iter_mut().map(Shard::finish).collect())
-            .collect();
+        let ends: Vec<Vec<Vec<ConnectionEnd>>> =
+            self.inputs.par_iter_mut().map(|input| input.shards.par_iter_mut().map(Shard::finish).collect()).collect();
         // The last messages may have added cells, and the last round left some that join: the width must not depend on where rounds ended.
         self.bound_timeline();
         let mut coverage = Coverage::default();
@@ -231,6 +228,7 @@ impl Analysis {
         }
         let missing = &settled.missing;
         coverage.mpi_incomplete = missing.mpi_incomplete;
+        coverage.mpi_cut = missing.mpi_cut;
         coverage.messages_with_gaps = missing.with_gaps;
         coverage.messages_without_start = missing.without_start;
         coverage.messages_evicted += missing.evicted;
@@ -252,14 +250,10 @@ impl Analysis {
         // Copies of one message, from mirrors and from several inputs, differ in time only.
         cm.dedup_by(|a, b| cm_identity(a) == cm_identity(b));
         cm.sort_by_key(|row| row.time_ns);
-        let belief = ranks::believe(&settled.connections);
-        let witnesses = Witnesses {
-            connections: &settled.connections,
-            cm: &cm,
-            wireups: &wireups,
-            introductions: &introductions,
-        };
+        let witnesses =
+            Witnesses { connections: &settled.connections, cm: &cm, wireups: &wireups, introductions: &introductions };
         let paired = ranks::pair(&witnesses);
+        let belief = ranks::believe(&witnesses, &paired);
         let (learnt, unsettled) = ranks::learn(&witnesses, &belief, &paired);
         let (ranks, unsettled) = match &options.rankmap {
             Some(rankmap) => (rankmap.clone(), Vec::new()),

@@ -23,7 +23,8 @@ impl MessageWriter {
     pub fn begin(path: &Path, file: File, profile: &Profile) -> Result<Self, ProfileError> {
         let path = path.to_owned();
         let empty = tables::messages(&[], profile);
-        let writer = empty.and_then(|empty| ParquetWriter::new(file).with_compression(tables::COMPRESSION).batched(empty.schema()));
+        let writer = empty
+            .and_then(|empty| ParquetWriter::new(file).with_compression(tables::COMPRESSION).batched(empty.schema()));
         match writer {
             Ok(writer) => Ok(Self { path, writer, waiting: Vec::new() }),
             Err(source) => Err(ProfileError::Table { path, action: "written", source }),

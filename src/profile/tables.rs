@@ -1,8 +1,8 @@
 //! The Parquet tables. polars stays within this file and the error type above it.
 
 use super::ProfileError;
-use crate::model::{Kind, MessageRow, PacketRecord, Profile};
 use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, Repeats, TimelineRow, Traffic};
+use crate::model::{Kind, MessageRow, PacketRecord, Profile};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};
 use polars::error::PolarsError;

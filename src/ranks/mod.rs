@@ -6,6 +6,7 @@
 
 pub mod rankmap;
 
+mod communicators;
 mod pairs;
 mod processes;
 mod stack;
@@ -13,9 +14,9 @@ mod stack;
 pub use pairs::{Evidence, Pairs, pair};
 pub use stack::{Belief, believe};
 
-use crate::model::{Introduction, Wireup};
 use crate::model::profile::{CmRow, RankRow};
 use crate::model::traffic::ConnectionTotals;
+use crate::model::{Introduction, Wireup};
 use ibscope_parsers::Endpoint;
 use processes::Process;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,8 +43,36 @@ struct Verdict {
     rank: u32,
     agreeing: u64,
     disagreeing: u64,
-    /// The library stated it.
-    stated: bool,
+    source: Source,
+}
+
+/// What says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The library's connection messages state it.
+    Stated,
+    /// Envelopes name it.
+    Envelopes,
+    /// Other communicators let it be inferred.
+    Communicator,
+}
+
+impl Source {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Stated => "cm",
+            Self::Envelopes => "envelope",
+            Self::Communicator => "communicator",
+        }
+    }
+}
+
+/// A process, or all of an endpoint where that is one, whose rank is asked for.
+struct Place {
+    endpoint: Endpoint,
+    /// Its queue pairs there, where the endpoint has several processes.
+    queue_pairs: Option<Vec<u32>>,
+    process: Process,
 }
 
 /// The ranks that envelopes and connection messages name, sorted, and what could not be settled, one sentence each.
@@ -51,8 +80,57 @@ struct Verdict {
 /// An endpoint with one rank gets one row for all its queue pairs; one with several gets a row per queue pair.
 #[must_use]
 pub fn learn(witnesses: &Witnesses<'_>, belief: &Belief, paired: &Pairs) -> (Vec<RankRow>, Vec<String>) {
-    let (processes, loose) = processes::find(witnesses, belief, paired);
+    let places = places(witnesses, belief, paired);
+    let verdicts: Vec<Option<Verdict>> = places.iter().map(|place| verdict(&place.process)).collect();
+    let known: Vec<(u32, &Process)> = places
+        .iter()
+        .zip(&verdicts)
+        .filter_map(|(place, verdict)| Some((verdict.as_ref()?.rank, &place.process)))
+        .collect();
+    let contexts = communicators::like_world(&known);
     let mut notes = Vec::new();
+    let mut rows = Vec::new();
+    let mut unknown: BTreeMap<Endpoint, u64> = BTreeMap::new();
+    for (place, verdict) in places.iter().zip(&verdicts) {
+        let inferred = || {
+            let (rank, agreeing) = communicators::infer(&place.process, &contexts, &known)?;
+            Some(Verdict { rank, agreeing, disagreeing: 0, source: Source::Communicator })
+        };
+        match (*verdict).or_else(inferred) {
+            Some(verdict) => rows.extend(rows_of(place, verdict)),
+            None => *unknown.entry(place.endpoint).or_default() += 1,
+        }
+    }
+    for (endpoint, count) in unknown {
+        let here = places.iter().filter(|place| place.endpoint == endpoint);
+        let named = here.flat_map(|place| place.process.envelopes.keys().chain(place.process.stated.keys()));
+        let ranks: BTreeSet<&u32> = named.collect();
+        if !ranks.is_empty() {
+            let all: Vec<String> = ranks.into_iter().map(u32::to_string).collect();
+            notes.push(format!(
+                "endpoint {endpoint} sends as ranks {}, and for {count} of its queue pairs no message tells which: \
+                 give --rankmap with queue pairs to name them",
+                all.join(", ")
+            ));
+        }
+    }
+    drop_conflicts(&mut rows, &mut notes);
+    let inferred: BTreeSet<u32> =
+        rows.iter().filter(|row| row.evidence == Source::Communicator.name()).map(|row| row.rank).collect();
+    if !inferred.is_empty() {
+        let all: Vec<String> = inferred.iter().map(u32::to_string).collect();
+        notes.push(format!(
+            "ranks inferred from communicators on which all known processes have their world rank: {}",
+            all.join(", ")
+        ));
+    }
+    rows.sort_by(|a, b| (a.rank, &a.endpoint, a.qpn).cmp(&(b.rank, &b.endpoint, b.qpn)));
+    (rows, notes)
+}
+
+/// Where processes are: endpoints with one as a whole, those with several by process.
+fn places(witnesses: &Witnesses<'_>, belief: &Belief, paired: &Pairs) -> Vec<Place> {
+    let (processes, loose) = processes::find(witnesses, belief, paired);
     let mut endpoints: BTreeMap<Endpoint, Vec<&Process>> = BTreeMap::new();
     for process in &processes {
         let ends: BTreeSet<Endpoint> = process.queue_pairs.iter().map(|end| end.endpoint).collect();
@@ -61,41 +139,33 @@ pub fn learn(witnesses: &Witnesses<'_>, belief: &Belief, paired: &Pairs) -> (Vec
     for endpoint in loose.keys() {
         endpoints.entry(*endpoint).or_default();
     }
-    let mut rows = Vec::new();
+    let mut places = Vec::new();
     for (endpoint, processes) in endpoints {
         let mut together = loose.get(&endpoint).cloned().unwrap_or_default();
         processes.iter().for_each(|process| together.add(process));
         // A second rank at the endpoint may have sent next to nothing: it is asked for by process, not by share.
         let distinct: BTreeSet<u32> = processes.iter().filter_map(|p| verdict(p)).map(|verdict| verdict.rank).collect();
-        if distinct.len() <= 1
-            && let Some(verdict) = verdict(&together)
-        {
-            rows.push(row(endpoint, None, verdict));
+        let is_one = distinct.len() <= 1 && !communicators::contradict(&processes);
+        // Without any word on `MPI_COMM_WORLD` there is nothing that contradicts it either.
+        let is_silent = together.envelopes.is_empty() && together.stated.is_empty();
+        if is_one && (is_silent || verdict(&together).is_some()) {
+            places.push(Place { endpoint, queue_pairs: None, process: together });
             continue;
         }
-        let mut unknown = 0;
         for process in processes {
-            let Some(verdict) = verdict(process) else {
-                unknown += 1;
-                continue;
-            };
-            for end in process.queue_pairs.iter().filter(|end| end.endpoint == endpoint) {
-                rows.push(row(endpoint, Some(end.qpn.value()), verdict));
-            }
-        }
-        let ranks: BTreeSet<&u32> = together.envelopes.keys().chain(together.stated.keys()).collect();
-        if unknown > 0 && !ranks.is_empty() {
-            let all: Vec<String> = ranks.into_iter().map(u32::to_string).collect();
-            notes.push(format!(
-                "endpoint {endpoint} sends as ranks {}, and for {unknown} of its queue pairs no message tells which: \
-                 give --rankmap with queue pairs to name them",
-                all.join(", ")
-            ));
+            let own = process.queue_pairs.iter().filter(|end| end.endpoint == endpoint);
+            let queue_pairs = Some(own.map(|end| end.qpn.value()).collect());
+            places.push(Place { endpoint, queue_pairs, process: process.clone() });
         }
     }
-    drop_conflicts(&mut rows, &mut notes);
-    rows.sort_by(|a, b| (a.rank, &a.endpoint, a.qpn).cmp(&(b.rank, &b.endpoint, b.qpn)));
-    (rows, notes)
+    places
+}
+
+fn rows_of(place: &Place, verdict: Verdict) -> Vec<RankRow> {
+    match &place.queue_pairs {
+        None => vec![row(place.endpoint, None, verdict)],
+        Some(queue_pairs) => queue_pairs.iter().map(|&qpn| row(place.endpoint, Some(qpn), verdict)).collect(),
+    }
 }
 
 /// The rank that nearly all votes name. What the library states goes before what envelopes say.
@@ -107,7 +177,8 @@ fn verdict(process: &Process) -> Option<Verdict> {
     let agreeing = of(envelopes) + of(stated);
     let total = envelopes.values().chain(stated.values()).sum::<u64>();
     let clear = agreeing > 0 && agreeing * 100 >= total * CLEAR_PERCENT;
-    clear.then_some(Verdict { rank, agreeing, disagreeing: total - agreeing, stated: !stated.is_empty() })
+    let source = if stated.is_empty() { Source::Envelopes } else { Source::Stated };
+    clear.then_some(Verdict { rank, agreeing, disagreeing: total - agreeing, source })
 }
 
 fn row(endpoint: Endpoint, qpn: Option<u32>, verdict: Verdict) -> RankRow {
@@ -115,7 +186,7 @@ fn row(endpoint: Endpoint, qpn: Option<u32>, verdict: Verdict) -> RankRow {
         rank: verdict.rank,
         endpoint: endpoint.to_string(),
         qpn,
-        evidence: if verdict.stated { "cm" } else { "envelope" }.to_owned(),
+        evidence: verdict.source.name().to_owned(),
         agreeing: verdict.agreeing,
         disagreeing: verdict.disagreeing,
     }

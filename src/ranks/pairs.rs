@@ -5,8 +5,8 @@
 //! request numbers, and answers with the PSN of requests. Votes pair two queue pairs only where each is the other's clear
 //! favourite; what is paired no longer competes, so the rest is looked at again.
 
-use crate::model::profile::CmRow;
 use super::Witnesses;
+use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Introduction, Kind, QueuePair, Wireup};
 use ibscope_parsers::mpi::ucx_wireup::find_qpn;

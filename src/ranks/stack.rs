@@ -1,7 +1,8 @@
 //! Which MPI library a connection carries, by the vote of its messages.
 
-use crate::model::ConnectionKey;
+use super::{Pairs, Witnesses};
 use crate::model::traffic::{ConnectionTotals, Votes, readings};
+use crate::model::{ConnectionKey, QueuePair};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::{Form, TagLayout};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,41 +46,48 @@ impl Belief {
     }
 }
 
-/// What connections that are believed by themselves have shown of a form: it says which others are to be believed.
-#[derive(Debug, Default)]
-struct Known {
-    /// Ends of those connections.
-    endpoints: BTreeSet<Endpoint>,
-    /// Both ends of those connections, from the sender to the receiver.
-    pairs: BTreeSet<(Endpoint, Endpoint)>,
-    /// Highest rank on any communicator.
-    highest_rank: u32,
-}
-
 /// Weighs all votes.
 ///
-/// A form is believed of a connection when nearly all its messages fit and its envelopes on `MPI_COMM_WORLD` name one rank. Connections
-/// with fewer such envelopes are believed where others of the same form go to or from the same endpoints, and their envelopes name one rank
-/// of another communicator again and again, or none beyond those of the others; invitations of NCCL, which have no envelope, where the data go the other way.
+/// A form is believed of a connection when nearly all its messages fit, and
+/// - its envelopes on `MPI_COMM_WORLD` name one rank, or the library's own connection messages have introduced it;
+/// - or others of the same form go to or from the same endpoints, and its envelopes name one rank of another communicator again and
+///   again, or none beyond those of the others;
+/// - or, for invitations of NCCL, which have no envelope, the data go the other way.
+///
+/// Other traffic may look like a message of rank 0 again and again. So it is not believed where what comes back on the same connection does not
+/// fit, nor where ports that talk to each other are all the same rank.
 #[must_use]
-pub fn believe(connections: &[ConnectionTotals]) -> Belief {
-    let mut belief = Belief { layout: layout(connections), forms: BTreeMap::new() };
+pub fn believe(witnesses: &Witnesses<'_>, paired: &Pairs) -> Belief {
+    let connections = witnesses.connections;
+    let fitting = fitting_connections(connections, paired);
+    let introduced = introduced(witnesses, paired);
+    let mut belief = Belief { layout: layout(&fitting), forms: BTreeMap::new() };
+    let mut strong: BTreeMap<Form, Jobs> = BTreeMap::new();
     let mut weak: Vec<(&ConnectionTotals, Form)> = Vec::new();
+    for &(connection, form) in &fitting {
+        let key = &connection.key;
+        let one_rank = one_rank(&connection.votes, form, belief.layout(form));
+        let is_introduced = introduced.contains(&(receiver(key), form));
+        match one_rank {
+            OneRank::Contradicted => {}
+            OneRank::Of(rank, world) if world >= ENOUGH || is_introduced => {
+                strong.entry(form).or_default().add(connection, Some(rank));
+            }
+            OneRank::Nobody if is_introduced => strong.entry(form).or_default().add(connection, None),
+            OneRank::Of(..) | OneRank::Nobody => weak.push((connection, form)),
+        }
+    }
     let mut known: BTreeMap<Form, Known> = BTreeMap::new();
-    for connection in connections {
-        let votes = &connection.votes;
-        let Some(form) = fitting(votes) else { continue };
+    let wired_up: BTreeSet<Endpoint> = witnesses.wireups.iter().flat_map(|wireup| [wireup.src, wireup.dst]).collect();
+    for (form, jobs) in strong {
         let layout = belief.layout(form);
-        let Some(world) = one_rank(votes, form, layout) else { continue };
-        if votes.enveloped[form as usize] >= ENOUGH && world >= ENOUGH {
+        for connection in jobs.believable(form, &wired_up) {
             let key = &connection.key;
             belief.forms.insert(*key, form);
             let known = known.entry(form).or_default();
             known.endpoints.extend([key.src, key.dst]);
             known.pairs.insert((key.src, key.dst));
-            known.highest_rank = known.highest_rank.max(votes.highest_rank[layout as usize]);
-        } else {
-            weak.push((connection, form));
+            known.highest_rank = known.highest_rank.max(connection.votes.highest_rank[layout as usize]);
         }
     }
     for (connection, form) in weak {
@@ -103,6 +111,116 @@ pub fn believe(connections: &[ConnectionTotals]) -> Belief {
     belief
 }
 
+/// What connections that are believed by themselves have shown of a form: it says which others are to be believed.
+#[derive(Debug, Default)]
+struct Known {
+    /// Ends of those connections.
+    endpoints: BTreeSet<Endpoint>,
+    /// Both ends of those connections, from the sender to the receiver.
+    pairs: BTreeSet<(Endpoint, Endpoint)>,
+    /// Highest rank on any communicator.
+    highest_rank: u32,
+}
+
+/// Connections of one form, by the endpoints that talk to each other.
+#[derive(Debug, Default)]
+struct Jobs<'a> {
+    connections: Vec<(&'a ConnectionTotals, Option<u32>)>,
+    /// Any other endpoint of the same group, or itself.
+    towards: BTreeMap<Endpoint, Endpoint>,
+}
+
+impl<'a> Jobs<'a> {
+    fn add(&mut self, connection: &'a ConnectionTotals, rank: Option<u32>) {
+        self.connections.push((connection, rank));
+        let (a, b) = (self.group(connection.key.src), self.group(connection.key.dst));
+        self.towards.insert(a.max(b), a.min(b));
+    }
+
+    fn group(&mut self, endpoint: Endpoint) -> Endpoint {
+        let mut at = endpoint;
+        loop {
+            let next = *self.towards.entry(at).or_insert(at);
+            if next == at {
+                self.towards.insert(endpoint, at);
+                return at;
+            }
+            at = next;
+        }
+    }
+
+    /// All but those of groups in which all senders are one rank: several ports cannot be, and where only one sends, its messages must be
+    /// of a kind that nothing else looks like, or UCX must have wired it up.
+    fn believable(mut self, form: Form, wired_up: &BTreeSet<Endpoint>) -> Vec<&'a ConnectionTotals> {
+        let is_distinct = matches!(form, Form::Rxm | Form::UcxUd | Form::Ob1 | Form::Nccl);
+        let mut claims: BTreeMap<Endpoint, BTreeSet<(Endpoint, Option<u32>)>> = BTreeMap::new();
+        for (connection, rank) in std::mem::take(&mut self.connections) {
+            let group = self.group(connection.key.src);
+            claims.entry(group).or_default().insert((connection.key.src, rank));
+            self.connections.push((connection, rank));
+        }
+        let is_job = |claims: &BTreeSet<(Endpoint, Option<u32>)>| {
+            let senders: BTreeSet<Endpoint> = claims.iter().map(|(sender, _)| *sender).collect();
+            let ranks: BTreeSet<Option<u32>> = claims.iter().map(|(_, rank)| *rank).collect();
+            let is_wired_up = || senders.iter().any(|sender| wired_up.contains(sender));
+            ranks.len() > 1 || ranks.contains(&None) || senders.len() < 2 && (is_distinct || is_wired_up())
+        };
+        let connections = std::mem::take(&mut self.connections);
+        let of_jobs =
+            connections.into_iter().filter(|(connection, _)| is_job(&claims[&self.group(connection.key.src)]));
+        of_jobs.map(|(connection, _)| connection).collect()
+    }
+}
+
+fn receiver(key: &ConnectionKey) -> QueuePair {
+    QueuePair { endpoint: key.dst, qpn: key.dest_qp }
+}
+
+/// Connections of which nearly all messages fit one form, as do those that come back, where it is known what comes back.
+fn fitting_connections<'a>(connections: &'a [ConnectionTotals], paired: &Pairs) -> Vec<(&'a ConnectionTotals, Form)> {
+    let own: BTreeMap<QueuePair, (&ConnectionTotals, Option<Form>)> = connections
+        .iter()
+        .filter(|connection| !connection.key.is_datagram() && connection.votes.starts >= ENOUGH)
+        .map(|connection| (receiver(&connection.key), (connection, fitting(&connection.votes))))
+        .collect();
+    let comes_back = |connection: &ConnectionTotals, form: Form| {
+        let partner = paired.partner(receiver(&connection.key)).map(|(end, _)| end);
+        let back = partner.and_then(|end| own.get(&end));
+        back.is_none_or(|(_, fits)| *fits == Some(form))
+    };
+    connections
+        .iter()
+        .filter_map(|connection| Some((connection, fitting(&connection.votes)?)))
+        .filter(|(connection, form)| comes_back(connection, *form))
+        .collect()
+}
+
+/// Receiving ends of connections that a library's own connection messages have introduced.
+fn introduced(witnesses: &Witnesses<'_>, paired: &Pairs) -> BTreeSet<(QueuePair, Form)> {
+    let of_cm = witnesses.cm.iter().filter(|row| row.world_rank.is_some()).filter_map(|row| {
+        let end = QueuePair { endpoint: row.src, qpn: row.qpn? };
+        Some((end, Form::Ob1))
+    });
+    let listed = witnesses.introductions.iter().flat_map(|said| {
+        let ends = said.queue_pairs.iter().map(|&qpn| QueuePair { endpoint: said.from.endpoint, qpn });
+        ends.map(|end| (end, said.form))
+    });
+    let ends: BTreeSet<(QueuePair, Form)> = of_cm.chain(listed).collect();
+    let partners = ends.iter().filter_map(|(end, form)| Some((paired.partner(*end)?.0, *form)));
+    ends.iter().copied().chain(partners).collect()
+}
+
+/// What envelopes on `MPI_COMM_WORLD` say of the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OneRank {
+    /// There are none.
+    Nobody,
+    /// Nearly all of so many name this rank.
+    Of(u32, u64),
+    /// They contradict each other.
+    Contradicted,
+}
+
 /// The form that nearly all messages fit.
 fn fitting(votes: &Votes) -> Option<Form> {
     Form::ALL.into_iter().find(|&form| {
@@ -111,32 +229,30 @@ fn fitting(votes: &Votes) -> Option<Form> {
     })
 }
 
-/// Envelopes on `MPI_COMM_WORLD`, if they name one rank; `None` if they contradict each other.
-fn one_rank(votes: &Votes, form: Form, layout: TagLayout) -> Option<u64> {
-    let (total, top) = votes
-        .world(form, layout)
-        .fold((0, 0), |(total, top): (u64, u64), (_, count)| (total + count, top.max(count)));
-    let total = total + votes.crowded[layout as usize];
-    (top * 100 >= total * FITTING_PERCENT).then_some(total)
+fn one_rank(votes: &Votes, form: Form, layout: TagLayout) -> OneRank {
+    let total = votes.world(form, layout).map(|(_, count)| count).sum::<u64>() + votes.crowded[layout as usize];
+    match votes.world(form, layout).max_by_key(|&(rank, count)| (count, std::cmp::Reverse(rank))) {
+        None => OneRank::Nobody,
+        Some((rank, count)) if count * 100 >= total * FITTING_PERCENT => OneRank::Of(rank, total),
+        Some(_) => OneRank::Contradicted,
+    }
 }
 
 /// The reading of tags under which connections name one plausible rank each, and different endpoints different ranks.
-fn layout(connections: &[ConnectionTotals]) -> TagLayout {
+fn layout(fitting: &[(&ConnectionTotals, Form)]) -> TagLayout {
     let score = |layout: TagLayout| {
-        let mut claims: BTreeMap<u32, BTreeMap<Endpoint, i64>> = BTreeMap::new();
-        let mut implausible = 0;
-        for connection in connections {
+        let mut claims: BTreeMap<u32, BTreeMap<Endpoint, u64>> = BTreeMap::new();
+        for &(connection, form) in fitting.iter().filter(|(_, form)| form.carries_tags()) {
+            // Other traffic has a say in what the tags of MPI mean only if it would pass for MPI itself.
             let votes = &connection.votes;
-            implausible += i64::try_from(votes.implausible[layout as usize]).unwrap_or(i64::MAX);
-            let tagged = Form::ALL.into_iter().filter(|form| form.carries_tags());
-            let of_layout = tagged.flat_map(|form| votes.world(form, layout));
-            if let Some((rank, count)) = of_layout.max_by_key(|&(rank, count)| (count, rank)) {
-                let count = i64::try_from(count).unwrap_or(i64::MAX);
-                *claims.entry(rank).or_default().entry(connection.key.src).or_default() += count;
+            let OneRank::Of(rank, world) = one_rank(votes, form, layout) else { continue };
+            if world >= ENOUGH && votes.implausible[layout as usize] * 100 <= world * (100 - FITTING_PERCENT) {
+                *claims.entry(rank).or_default().entry(connection.key.src).or_default() += world;
             }
         }
-        let agreeing: i64 = claims.values().filter_map(|endpoints| endpoints.values().max()).sum();
-        agreeing.saturating_sub(implausible.saturating_mul(2))
+        // A rank is at one endpoint; what claims to be it elsewhere does not count.
+        let agreeing: u64 = claims.values().filter_map(|endpoints| endpoints.values().max()).sum();
+        (claims.len().min(2), agreeing)
     };
     // On a tie the first: Open MPI's newer layout reads as the older one with ranks sixteen times as high, and where there are no tags
     // the name does not matter.

@@ -58,13 +58,7 @@ pub fn table(collectives: &Collectives) -> String {
     }
     for (operation, (pairs, total)) in operations {
         let mean = total.mpi_bytes / total.messages.max(1);
-        table.add_row([
-            operation.to_owned(),
-            group(pairs),
-            group(total.messages),
-            bytes(total.mpi_bytes),
-            bytes(mean),
-        ]);
+        table.add_row([operation.to_owned(), group(pairs), group(total.messages), bytes(total.mpi_bytes), bytes(mean)]);
     }
     format!("{}\n", table.trim_fmt())
 }

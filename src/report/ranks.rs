@@ -19,12 +19,15 @@ pub fn ranks_table(profile: &Profile) -> String {
     }
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["rank", "node", "endpoint", "queue pairs", "library", "evidence", "for", "against"]);
+    table.set_header(["rank", "node", "endpoint", "queue pairs", "library", "evidence", "confidence"]);
     for rows in profile.ranks.chunk_by(|a, b| (a.rank, &a.endpoint) == (b.rank, &b.endpoint)) {
         let Some(first) = rows.first() else { continue };
         let endpoint = first.endpoint.parse::<Endpoint>().ok();
         let name = endpoint.and_then(|endpoint| profile.names.get(&endpoint)).map_or("-", String::as_str);
-        let (agreeing, disagreeing) = (first.agreeing.to_string(), first.disagreeing.to_string());
+        let confidence = match first.agreeing + first.disagreeing {
+            0 => "-".to_owned(),
+            total => format!("{} of {total}", first.agreeing),
+        };
         table.add_row([
             first.rank.to_string(),
             name.to_owned(),
@@ -32,8 +35,7 @@ pub fn ranks_table(profile: &Profile) -> String {
             queue_pairs(rows),
             libraries(profile, endpoint),
             evidence(first).to_owned(),
-            agreeing,
-            disagreeing,
+            confidence,
         ]);
     }
     format!("{}\n", table.trim_fmt())
@@ -74,10 +76,12 @@ fn libraries(profile: &Profile, endpoint: Option<Endpoint>) -> String {
     if stacks.is_empty() { "-".to_owned() } else { stacks.into_iter().collect::<Vec<_>>().join(", ") }
 }
 
-fn evidence(row: &RankRow) -> &'static str {
+/// What says that a rank runs there, in words.
+pub(super) fn evidence(row: &RankRow) -> &'static str {
     match row.evidence.as_str() {
         "envelope" => "messages name it",
         "cm" => "connection messages state it",
+        "communicator" => "inferred from communicators",
         _ => "rank map",
     }
 }

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 mod summary;
 
-pub use summary::summary;
 use super::units::{self, Scale, group};
+pub use summary::summary;
 
 /// How tables look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,18 @@
 
 #[path = "../suite/memory.rs"]
 mod memory;
+// What only the suite uses of these is not used here.
+#[path = "../suite/runs.rs"]
+#[allow(dead_code)]
+mod runs;
+#[path = "../suite/tools.rs"]
+#[allow(dead_code)]
+mod tools;
+#[path = "../suite/unknown.rs"]
+mod unknown;
+#[path = "../suite/wire.rs"]
+#[allow(dead_code)]
+mod wire;
 
 use memory::{ANALYZE, MATRIX, MIB, MOST_BYTES, assert_whole, generate, run};
 
@@ -19,4 +31,9 @@ fn memory_is_bounded_on_two_gibibytes() {
             assert_whole(&printed, &totals);
         }
     }
+}
+
+#[test]
+fn ten_million_random_packets_are_unknown() {
+    unknown::random_payloads_stay_unknown(10_000_000);
 }

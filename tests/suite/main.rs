@@ -2,13 +2,18 @@
 
 mod architecture;
 mod cli;
+mod constructed;
 mod cuts;
 mod framing;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod memory;
+mod messages;
+mod partial;
 mod recorded;
 mod runs;
 mod synthetic;
 mod tools;
 mod tshark;
+mod unknown;
+mod wire;

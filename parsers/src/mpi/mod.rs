@@ -219,26 +219,52 @@ pub enum Length {
     Stated(u64),
     /// It is what the transport message holds beyond this many bytes of headers and footers.
     Beyond(u32),
+    /// The capture ends before the length, or before the tag: the rank is known and the message cannot be counted.
+    NotCaptured,
 }
 
 impl Length {
-    /// The MPI length in bytes of a transport message with `message_bytes` of InfiniBand payload.
+    /// The MPI length in bytes of a transport message with `message_bytes` of InfiniBand payload; 0 where it is not known.
     #[must_use]
     pub const fn of(self, message_bytes: u64) -> u64 {
         match self {
             Self::Stated(bytes) => bytes,
             Self::Beyond(header_bytes) => message_bytes.saturating_sub(header_bytes as u64),
+            Self::NotCaptured => 0,
         }
     }
 }
 
-/// Looks for an MPI library's message at the start of `payload`.
-///
-/// `payload` holds the captured bytes of the first packet, `message_bytes` is the length of the whole transport message on
-/// the wire, where the first packet tells it (it is the only one, or it is a WRITE). `usual` is the form that the connection's
-/// messages have shown so far: a payload that fits it is not tried under any other.
+/// The payload of the first packet of a transport message.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a> {
+    /// What was captured of it.
+    pub captured: &'a [u8],
+    /// Its length on the wire, in bytes.
+    pub packet_bytes: u32,
+    /// Length of the whole transport message on the wire, where the first packet tells it: it is the only one, or it is a WRITE.
+    pub message_bytes: Option<u32>,
+}
+
+impl<'a> Payload<'a> {
+    /// A transport message of one packet that was captured whole.
+    #[must_use]
+    pub const fn whole(payload: &'a [u8]) -> Self {
+        let length_bytes = payload.len() as u32;
+        Self { captured: payload, packet_bytes: length_bytes, message_bytes: Some(length_bytes) }
+    }
+
+    /// The capture ends within the payload.
+    #[must_use]
+    pub const fn is_cut(&self) -> bool {
+        self.captured.len() < self.packet_bytes as usize
+    }
+}
+
+/// Looks for an MPI library's message at the start of `payload`. `usual` is the form that the connection's messages have shown so far:
+/// a payload that fits it is not tried under any other.
 #[must_use]
-pub fn recognise(carrier: Carrier, payload: &[u8], message_bytes: Option<u32>, usual: Option<Form>) -> Option<Head> {
+pub fn recognise(carrier: Carrier, payload: &Payload<'_>, usual: Option<Form>) -> Option<Head> {
     let candidates: &[Form] = match carrier {
         Carrier::Datagram(ucx::Q_KEY) => &[Form::UcxUd],
         Carrier::Datagram(0) => &[Form::Ob1, Form::Mvapich2],
@@ -246,21 +272,22 @@ pub fn recognise(carrier: Carrier, payload: &[u8], message_bytes: Option<u32>, u
         Carrier::Write(_) => &[Form::Ob1, Form::Mvapich2, Form::Nccl],
         Carrier::Send => &[Form::Rxm, Form::Ob1, Form::Mvapich2, Form::UcxMlx5, Form::UcxVerbs],
     };
-    let read = |form| head(form, carrier, payload, message_bytes);
+    let read = |form| head(form, carrier, payload);
     usual
         .filter(|form| candidates.contains(form))
         .and_then(read)
         .or_else(|| candidates.iter().filter(|&&form| Some(form) != usual).find_map(|&form| read(form)))
 }
 
-fn head(form: Form, carrier: Carrier, payload: &[u8], message_bytes: Option<u32>) -> Option<Head> {
+fn head(form: Form, carrier: Carrier, first: &Payload<'_>) -> Option<Head> {
+    let Payload { captured: payload, message_bytes, .. } = *first;
     let part = match (form, carrier) {
-        (Form::UcxUd, _) => return ucx::datagram(payload),
-        (Form::UcxVerbs, _) => ucx::verbs(payload),
-        (Form::UcxMlx5, _) => ucx::mlx5(payload),
+        (Form::UcxUd, _) => return ucx::datagram(first),
+        (Form::UcxVerbs, _) => ucx::verbs(first),
+        (Form::UcxMlx5, _) => ucx::mlx5(first),
         (Form::Rxm, _) => rxm::part(payload),
-        (Form::Ob1, Carrier::Send) => ob1::send(payload, message_bytes),
-        (Form::Ob1, Carrier::Write(dma_bytes)) => ob1::eager_rdma(payload, dma_bytes),
+        (Form::Ob1, Carrier::Send) => ob1::send(first),
+        (Form::Ob1, Carrier::Write(dma_bytes)) => ob1::eager_rdma(first, dma_bytes),
         (Form::Ob1, Carrier::Datagram(_)) => udcm::datagram(payload, message_bytes?).map(|_| Part::Control),
         (Form::Mvapich2, Carrier::Send) => mvapich2::part(payload, message_bytes),
         (Form::Mvapich2, Carrier::Write(dma_bytes)) => mvapich2::ring_part(payload, dma_bytes),
@@ -305,7 +332,7 @@ mod tests {
     #[test]
     fn the_usual_form_comes_first() {
         let payload = zeros();
-        let form = |usual| recognise(Carrier::Send, &payload, Some(40), usual).map(|head| head.form);
+        let form = |usual| recognise(Carrier::Send, &Payload::whole(&payload), usual).map(|head| head.form);
         // An eager packet of MVAPICH2 without data, from world rank 0, looks the same.
         assert_eq!(form(None), Some(Form::Mvapich2));
         assert_eq!(form(Some(Form::Mvapich2)), Some(Form::Mvapich2));
@@ -314,7 +341,7 @@ mod tests {
         for other in [Form::Ob1, Form::Rxm, Form::UcxVerbs, Form::UcxUd, Form::Nccl] {
             assert_eq!(form(Some(other)), Some(Form::Mvapich2), "{other:?}");
         }
-        let part = recognise(Carrier::Send, &payload, Some(40), Some(Form::UcxMlx5)).unwrap().part;
+        let part = recognise(Carrier::Send, &Payload::whole(&payload), Some(Form::UcxMlx5)).unwrap().part;
         let Part::Start(start) = part else { panic!("{part:?}") };
         assert_eq!((start.envelope.length.of(40), start.header_bytes), (30, 10));
     }
@@ -324,7 +351,7 @@ mod tests {
         // wire-formats, recorded: clear to send of openib.
         let payload = [0x20, 0, 0, 0, 3];
         for usual in [None, Some(Form::Ob1), Some(Form::UcxMlx5), Some(Form::Mvapich2)] {
-            let head = recognise(Carrier::Send, &payload, Some(5), usual);
+            let head = recognise(Carrier::Send, &Payload::whole(&payload), usual);
             assert_eq!(head, Some(Head { form: Form::Ob1, part: Part::Control, datagram: None }), "{usual:?}");
         }
     }
@@ -332,11 +359,11 @@ mod tests {
     #[test]
     fn carriers_admit_their_own_forms_only() {
         let eager = [0x41, 0, 0, 0, 0x41, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0x0d, 0, 0xAA, 0xBB, 24, 0, 0, 0xFF];
-        let form = |carrier| recognise(carrier, &eager, Some(24), Some(Form::Ob1)).map(|head| head.form);
+        let form = |carrier| recognise(carrier, &Payload::whole(&eager), Some(Form::Ob1)).map(|head| head.form);
         assert_eq!(form(Carrier::Send), Some(Form::Ob1));
         assert_eq!(form(Carrier::Write(24)), Some(Form::Ob1));
         assert_eq!((form(Carrier::Datagram(0)), form(Carrier::Datagram(1))), (None, None));
-        let ucx = recognise(Carrier::Datagram(ucx::Q_KEY), &[0; 8], Some(8), None);
+        let ucx = recognise(Carrier::Datagram(ucx::Q_KEY), &Payload::whole(&[0; 8]), None);
         assert_eq!(ucx, Some(Head { form: Form::UcxUd, part: Part::Control, datagram: None }));
     }
 
@@ -351,7 +378,7 @@ mod tests {
             payload.extend([0x41, 0, 0, 0, 16, 0, 0, 0, 16, 0, 0, 0]);
             payload.extend([0x41, 0, 0, 0, 1, 0, 0, 0, tag, 0, 0, 0, 9, 0, 0xAA, 0xBB]);
         }
-        let head = recognise(Carrier::Send, &payload, Some(61), None).unwrap();
+        let head = recognise(Carrier::Send, &Payload::whole(&payload), None).unwrap();
         assert_eq!((head.form, head.part), (Form::Ob1, Part::Several));
         assert_eq!(several(head.form, &payload, 61).collect::<Vec<_>>(), [named(5, 2), named(6, 2)]);
 
@@ -361,7 +388,7 @@ mod tests {
             payload.extend(0x5566_1234_5680u64.to_le_bytes());
             payload.extend([0, 0, 0, 0, 0, 0, 0, 0, tag, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0xAA, 0xBB]);
         }
-        let head = recognise(Carrier::Send, &payload, Some(84), None).unwrap();
+        let head = recognise(Carrier::Send, &Payload::whole(&payload), None).unwrap();
         assert_eq!((head.form, head.part), (Form::Mvapich2, Part::Several));
         assert_eq!(several(head.form, &payload, 84).collect::<Vec<_>>(), [named(5, 2), named(6, 2)]);
         assert_eq!(several(Form::Rxm, &payload, 84).count(), 0);
@@ -376,7 +403,11 @@ mod tests {
             let cut = &payload[..noise.next() as usize % 97];
             for carrier in carriers {
                 for usual in Form::ALL {
-                    let head = recognise(carrier, cut, Some(96), Some(usual));
+                    let head = recognise(
+                        carrier,
+                        &Payload { captured: cut, packet_bytes: 96, message_bytes: Some(96) },
+                        Some(usual),
+                    );
                     // UCX believes its Q_Key and, on connected queue pairs, most first bytes. Of the others only parts that count
                     // nothing are known by two or three bytes.
                     let is_ucx = |form| matches!(form, Form::UcxVerbs | Form::UcxMlx5 | Form::UcxUd);

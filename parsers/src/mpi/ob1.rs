@@ -18,7 +18,7 @@
 //! between machines of different byte order. Builds for these start the data of a MATCH at P+20; the credits of the BTL header, swapped
 //! as well there, are not read.
 
-use super::{Envelope, Identity, Length, Matching, Name, Part, Protocol, Start, bytes, ob1_coalesced};
+use super::{Envelope, Identity, Length, Matching, Name, Part, Payload, Protocol, Start, bytes, ob1_coalesced};
 
 const MATCH: u8 = 0x41;
 const RNDV: u8 = 0x42;
@@ -56,13 +56,14 @@ const ADDRESS: core::ops::Range<u64> = 1 << 16..1 << 47;
 /// Segments of a RGET up to 1.10; a pointer has more in its lower half, or is no multiple of 16.
 const SEGMENTS: core::ops::RangeInclusive<u32> = 1..=16;
 
-/// A message that came by SEND. `message_bytes` is its length on the wire, where that is known.
+/// A message that came by SEND.
 #[must_use]
-pub fn send(payload: &[u8], message_bytes: Option<u32>) -> Option<Part> {
+pub fn send(first: &Payload<'_>) -> Option<Part> {
+    let Payload { captured: payload, message_bytes, .. } = *first;
     // The shortest message, "clear to send", ends with its type.
     let [tag, _, _, _, kind] = bytes::<5>(payload, 0)?;
     match tag {
-        MATCH..=FIN if kind == tag => Header::new(payload, kind)?.part(message_bytes, 0),
+        MATCH..=FIN if kind == tag => Header::new(first, kind)?.part(message_bytes, 0),
         CONTROL if kind == CONTROL_COALESCED => {
             let message_bytes = message_bytes.unwrap_or(payload.len() as u32);
             let is_coalesced = ob1_coalesced::parts(payload, message_bytes).is_some();
@@ -80,7 +81,8 @@ pub fn send(payload: &[u8], message_bytes: Option<u32>) -> Option<Part> {
 ///
 /// Control messages are so short that the footer must be there.
 #[must_use]
-pub fn eager_rdma(payload: &[u8], dma_bytes: u32) -> Option<Part> {
+pub fn eager_rdma(first: &Payload<'_>, dma_bytes: u32) -> Option<Part> {
+    let payload = first.captured;
     let [tag, _, _, _, kind] = bytes::<5>(payload, 0)?;
     let is_whole = payload.len() == dma_bytes as usize;
     if is_whole {
@@ -96,10 +98,12 @@ pub fn eager_rdma(payload: &[u8], dma_bytes: u32) -> Option<Part> {
     if !(MATCH..=FIN).contains(&tag) || kind != tag || dma_bytes < MATCH_BYTES + FOOTER_BYTES {
         return None;
     }
-    let part = Header::new(payload, kind)?.part(Some(dma_bytes), FOOTER_BYTES)?;
+    let part = Header::new(first, kind)?.part(Some(dma_bytes), FOOTER_BYTES)?;
     // The write states its own length, so that nothing depends on seeing its last packet.
     Some(match part {
-        Part::Start(Start { envelope, protocol, header_bytes, name, memory }) => {
+        Part::Start(Start { envelope, protocol, header_bytes, name, memory })
+            if envelope.length != Length::NotCaptured =>
+        {
             let length = Length::Stated(envelope.length.of(u64::from(dma_bytes)));
             Part::Start(Start { envelope: Envelope { length, ..envelope }, protocol, header_bytes, name, memory })
         }
@@ -110,17 +114,19 @@ pub fn eager_rdma(payload: &[u8], dma_bytes: u32) -> Option<Part> {
 /// A header of `ob1`.
 struct Header<'a> {
     payload: &'a [u8],
+    is_cut: bool,
     kind: u8,
     flags: u8,
 }
 
 impl<'a> Header<'a> {
-    const fn new(payload: &'a [u8], kind: u8) -> Option<Self> {
+    const fn new(first: &Payload<'a>, kind: u8) -> Option<Self> {
+        let (payload, is_cut) = (first.captured, first.is_cut());
         // Cut before its flags: only types whose fields would not be read.
         match payload {
-            [_, _, _, _, _, flags, ..] => Some(Self { payload, kind, flags: *flags }),
+            [_, _, _, _, _, flags, ..] => Some(Self { payload, is_cut, kind, flags: *flags }),
             _ if matches!(kind, MATCH | RNDV | RGET) => None,
-            _ => Some(Self { payload, kind, flags: 0 }),
+            _ => Some(Self { payload, is_cut, kind, flags: 0 }),
         }
     }
 
@@ -165,21 +171,33 @@ impl<'a> Header<'a> {
         // MATCH knows no flags; RNDV and RGET know ACK, PIN, CONTIG, NORDMA and SIGNAL.
         let known_flags = BIG_ENDIAN | if self.kind == MATCH { 0 } else { 0x3D };
         let context = u32::from(u16::from_le_bytes(self.field(6)?));
-        let rank = i32::from_le_bytes(self.field(8)?);
+        // Of RoCE at 64 bytes the lower half of the rank is left, which is all of it in jobs of up to 65536.
+        let low = || self.field(8).filter(|_| self.is_cut && !self.is_big_endian()).map(u16::from_le_bytes);
+        let rank = self.field(8).map(i32::from_le_bytes).or_else(|| low().map(i32::from))?;
         if self.flags & !known_flags != 0 || context >= 0x1000 || !(0..1 << 20).contains(&rank) {
             return None;
         }
-        // Cut captures may show the rank and not the tag: the rank is what counts, so the tag then reads as 0.
-        let tag = self.field(12).map_or(0, i32::from_le_bytes);
+        let tag = self.field(12).map(i32::from_le_bytes);
+        let length_bytes = self.long(20);
+        let is_short = tag.is_none() || self.kind != MATCH && length_bytes.is_none();
+        if is_short && !self.is_cut {
+            return None;
+        }
+        let tag = tag.unwrap_or(0);
         let identity = Identity { rank: rank.cast_unsigned(), context, tag, world: context == 0, collective: tag < 0 };
         let matching = Matching::Named(identity);
+        if is_short {
+            let envelope = Envelope { matching, length: Length::NotCaptured };
+            let protocol = if self.kind == MATCH { Protocol::Eager } else { Protocol::Rendezvous };
+            return Some(Start { envelope, protocol, header_bytes: 0, name: None, memory: None });
+        }
         if self.kind == MATCH {
             let match_bytes = if self.is_big_endian() { MATCH_PADDED_BYTES } else { MATCH_BYTES };
             let header_bytes = match_bytes + footer_bytes;
             let envelope = Envelope { matching, length: Length::Beyond(header_bytes) };
             return Some(Start { envelope, protocol: Protocol::Eager, header_bytes, name: None, memory: None });
         }
-        let stated_bytes = self.long(20).filter(|&bytes| bytes < LENGTH_LIMIT_BYTES)?;
+        let stated_bytes = length_bytes.filter(|&bytes| bytes < LENGTH_LIMIT_BYTES)?;
         let (header_bytes, memory) = if self.kind == RNDV {
             (RNDV_BYTES + footer_bytes, None)
         } else {
@@ -230,6 +248,17 @@ mod tests {
     const REQUEST: u64 = 0x5566_0000_1280;
     const RECEIVER: u64 = 0x5577_0000_3380;
     const ADDRESS: u64 = 0x7F12_3456_7000;
+
+    /// Of a message of `message_bytes` in one packet, or of the first packet of a longer one.
+    fn send(payload: &[u8], message_bytes: Option<u32>) -> Option<Part> {
+        let packet_bytes = message_bytes.unwrap_or(payload.len() as u32);
+        super::send(&Payload { captured: payload, packet_bytes, message_bytes })
+    }
+
+    fn eager_rdma(payload: &[u8], dma_bytes: u32) -> Option<Part> {
+        let first = Payload { captured: payload, packet_bytes: dma_bytes, message_bytes: Some(dma_bytes) };
+        super::eager_rdma(&first, dma_bytes)
+    }
 
     fn header(kind: u8, rank: i32, tag: i32) -> Vec<u8> {
         let mut payload = Vec::from([kind, 0, 0, 0, kind, 0, 0, 0]);
@@ -300,7 +329,9 @@ mod tests {
         let payload = rendezvous(RNDV, &[0x1122_3344]);
         assert_eq!(whole(&payload), Some(asked(36, None)));
         assert_eq!(start(send(&payload[..35], Some(44))).name, None, "the request was not captured");
-        assert_eq!(send(&payload[..27], Some(44)), None, "the length was not captured");
+        let cut = start(send(&payload[..27], Some(44)));
+        assert_eq!(cut.envelope.length, Length::NotCaptured);
+        assert_eq!(send(&payload[..27], Some(27)), None, "it has none");
     }
 
     #[test]

@@ -338,8 +338,13 @@ mod tests {
         for tag in [-27, -28, -29, -1000, -0x3FFF_FFFE] {
             assert_eq!(identity(tag, true).operation(), Operation::Nonblocking, "{tag}");
         }
-        for tag in [-1, -9, 0, 13, i32::MAX, i32::MIN, -0x3FFF_FFFF] {
+        for tag in [-1, -9, 0, 23, 30, 286, i32::MIN, -0x3FFF_FFFF] {
             assert_eq!(identity(tag, true).operation(), Operation::Collective, "{tag}");
+        }
+        // mpir_tags.h; 1, 2 and 14 are in the recorded runs of MPICH.
+        let mpich = [(1, "barrier"), (2, "bcast"), (9, "alltoall"), (14, "allreduce"), (28, "reduce_scatter_block")];
+        for (tag, name) in mpich.into_iter().chain([(287, "nonblocking"), (i32::MAX, "nonblocking")]) {
+            assert_eq!(identity(tag, true).operation().name(), name);
         }
         assert_eq!(identity(7, false).operation(), Operation::PointToPoint);
     }

@@ -24,7 +24,7 @@
 //! ```
 //! All of these fields but the ones with a type are of 64 bits.
 
-use super::{Envelope, Form, Head, Length, Matching, Name, Part, Protocol, Start, bytes};
+use super::{Envelope, Form, Head, Length, Matching, Name, Part, Payload, Protocol, Start, bytes};
 
 /// `Q_Key` of every UCX UD queue pair (`UCT_IB_KEY`).
 pub const Q_KEY: u32 = 0x1EE7_A330;
@@ -70,22 +70,23 @@ pub struct Datagram {
 
 /// A message on an RC or DC queue pair of the verbs transports.
 #[must_use]
-pub fn verbs(payload: &[u8]) -> Option<Part> {
-    let (&first, rest) = payload.split_first()?;
+pub fn verbs(payload: &Payload<'_>) -> Option<Part> {
+    let (&first, rest) = payload.captured.split_first()?;
     // No active message has number 0: that is the first byte of mlx5.
-    if first == 0 { None } else { message(first, rest, 1) }
+    if first == 0 { None } else { message(first, rest, 1, payload) }
 }
 
 /// A message on an RC or DC queue pair of the mlx5 transports.
 #[must_use]
-pub fn mlx5(payload: &[u8]) -> Option<Part> {
-    let ([0, second], rest) = payload.split_first_chunk()? else { return None };
-    message(*second, rest, 2)
+pub fn mlx5(payload: &Payload<'_>) -> Option<Part> {
+    let ([0, second], rest) = payload.captured.split_first_chunk()? else { return None };
+    message(*second, rest, 2, payload)
 }
 
 /// A message on a UD queue pair with UCX's `Q_Key`.
 #[must_use]
-pub fn datagram(payload: &[u8]) -> Option<Head> {
+pub fn datagram(first: &Payload<'_>) -> Option<Head> {
+    let payload = first.captured;
     let word = u32::from_le_bytes(bytes(payload, 0)?);
     let datagram = Datagram { endpoint: word & 0xFF_FFFF, sequence: u16::from_le_bytes(bytes(payload, 4)?) };
     let rest = payload.get(NETH_BYTES..)?;
@@ -93,11 +94,11 @@ pub fn datagram(payload: &[u8]) -> Option<Head> {
         // Acknowledgements, connection requests and puts: UCX's, and no message.
         return Some(Head { form: Form::UcxUd, part: Part::Control, datagram: None });
     }
-    let part = message((word >> 27) as u8, rest, NETH_BYTES as u32)?;
+    let part = message((word >> 27) as u8, rest, NETH_BYTES as u32, first)?;
     Some(Head { form: Form::UcxUd, part, datagram: Some(datagram) })
 }
 
-fn message(id_byte: u8, rest: &[u8], transport_bytes: u32) -> Option<Part> {
+fn message(id_byte: u8, rest: &[u8], transport_bytes: u32, payload: &Payload<'_>) -> Option<Part> {
     let id = id_byte & 0x1F;
     let long = |at| bytes(rest, at).map(u64::from_le_bytes);
     let start = |tag, protocol, length, header_bytes, name| {
@@ -109,10 +110,19 @@ fn message(id_byte: u8, rest: &[u8], transport_bytes: u32) -> Option<Part> {
         Some(start(long(0)?, protocol, Length::Beyond(header_bytes), header_bytes, name))
     };
     let first = |protocol, header_bytes| {
-        let (tag, length_bytes) = (long(0)?, long(8)?);
-        let name = long(16).map(Name::Pieces);
-        let plausible = length_bytes < LENGTH_LIMIT_BYTES;
-        plausible.then(|| start(tag, protocol, Length::Stated(length_bytes), transport_bytes + header_bytes, name))
+        let header_bytes = transport_bytes + header_bytes;
+        let Some(length_bytes) = long(8).or_else(|| payload.is_cut().then_some(u64::MAX)) else { return None };
+        let length = if long(8).is_none() {
+            Length::NotCaptured
+        } else {
+            // More follows, so what is here is not all.
+            let here_bytes = u64::from(payload.packet_bytes.saturating_sub(header_bytes));
+            if length_bytes < here_bytes || length_bytes >= LENGTH_LIMIT_BYTES {
+                return None;
+            }
+            Length::Stated(length_bytes)
+        };
+        Some(start(long(0)?, protocol, length, header_bytes, long(16).map(Name::Pieces)))
     };
     // What belongs to a message whose name was not captured still belongs to UCX.
     let about = |part: &dyn Fn(u64) -> Part| Some(long(0).map_or(Part::Control, part));
@@ -125,7 +135,7 @@ fn message(id_byte: u8, rest: &[u8], transport_bytes: u32) -> Option<Part> {
         EAGER_MIDDLE => about(&|id| Part::Data { of: Name::Pieces(id), header_bytes: data_at }),
         RNDV_DATA => about(&|id| Part::Data { of: Name::Receiver(id), header_bytes: data_at }),
         EAGER_SYNC_ACK | RNDV_ATS => about(&|id| Part::Done { of: Name::Request(id) }),
-        RNDV_RTS => rts(rest),
+        RNDV_RTS => rts(rest, payload.is_cut()),
         RNDV_RTR => about(&|id| {
             let address = long(16).filter(|&address| address != 0);
             // Up to 1.7 the keys start here, with a small number.
@@ -148,18 +158,22 @@ fn message(id_byte: u8, rest: &[u8], transport_bytes: u32) -> Option<Part> {
 /// Nothing says which release wrote it. In 1.10 the length stands where the others have an address (or 0), and its flags where the others
 /// have the lowest 16 bits of the length. Both must fit for 1.10, and the number must be too small for an address, or the length of the
 /// others too large for one: only a length of 1 beyond a multiple of 65536 at an address below 2^40 is taken wrongly.
-/// Active messages of 1.11 are [`Part::Control`]; a capture that ends before byte 42 does not tell them.
-fn rts(rest: &[u8]) -> Option<Part> {
+/// Active messages of 1.11 are [`Part::Control`]; a capture that ends before byte 42 does not tell them. Where the capture ends before the
+/// length, the tag is read where all releases but 1.10 have it.
+fn rts(rest: &[u8], is_cut: bool) -> Option<Part> {
     let long = |at| bytes(rest, at).map(u64::from_le_bytes);
-    let start = |tag, request, address, length_bytes| {
+    let start = |tag, request, address, length| {
         Part::Start(Start {
-            envelope: Envelope { matching: Matching::UcxTag(tag), length: Length::Stated(length_bytes) },
+            envelope: Envelope { matching: Matching::UcxTag(tag), length },
             protocol: Protocol::Rendezvous,
             header_bytes: u32::MAX,
             name: Some(Name::Request(request)),
             memory: (address != 0).then_some((address, 0)),
         })
     };
+    if is_cut && rest.len() < 40 {
+        return Some(start(long(0)?, 0, 0, Length::NotCaptured));
+    }
     let [first, second, third, fourth, fifth] = [long(0)?, long(8)?, long(16)?, long(24)?, long(32)?];
     let fits_1_10 = fifth as u16 == FLAGS_OF_TAGGED
         && (1..LENGTH_LIMIT_BYTES).contains(&fourth)
@@ -167,13 +181,13 @@ fn rts(rest: &[u8]) -> Option<Part> {
     let fits_others = fifth < LENGTH_LIMIT_BYTES;
     if fits_1_10 && (fourth < ADDRESS_FROM || !fits_others) {
         // The tag comes last: a capture may end before it.
-        return Some(start(long(34)?, second, third, fourth));
+        return Some(start(long(34)?, second, third, Length::Stated(fourth)));
     }
     // Up to 1.9 the keys start at the operation, with a map whose upper bytes are 0.
     if bytes(rest, 40).is_some_and(|[operation, keys]| operation == OPERATION_ACTIVE_MESSAGE && keys != 0) {
         return Some(Part::Control);
     }
-    fits_others.then(|| start(first, third, fourth, fifth))
+    fits_others.then(|| start(first, third, fourth, Length::Stated(fifth)))
 }
 
 #[cfg(test)]
@@ -188,6 +202,19 @@ mod tests {
     /// Rank 1, tag 6 on `MPI_COMM_WORLD` of Open MPI.
     const TAG: u64 = 6 << 40 | 1 << 20;
     const ADDRESS: u64 = 0x7F12_3456_7000;
+
+    /// Of payloads that were captured whole.
+    fn verbs(payload: &[u8]) -> Option<Part> {
+        super::verbs(&Payload::whole(payload))
+    }
+
+    fn mlx5(payload: &[u8]) -> Option<Part> {
+        super::mlx5(&Payload::whole(payload))
+    }
+
+    fn datagram(payload: &[u8]) -> Option<Head> {
+        super::datagram(&Payload::whole(payload))
+    }
 
     fn am(id: u8, words: &[u64]) -> Vec<u8> {
         core::iter::once(id).chain(words.iter().flat_map(|word| word.to_le_bytes())).collect()

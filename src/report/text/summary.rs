@@ -1,9 +1,10 @@
 //! What a person reads in ten seconds after an analysis.
 
 use super::Style;
-use crate::report::units::{bytes, group, utc};
-use crate::model::profile::{Repeats, Traffic};
+use crate::model::profile::{RankRow, Repeats, Traffic};
 use crate::model::{Coverage, Kind, Profile};
+use crate::report::ranks::evidence;
+use crate::report::units::{bytes, group, utc};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -101,6 +102,10 @@ fn records(lines: &mut Lines, coverage: &Coverage) {
     also(coverage.without_time, "without a time");
     also(coverage.interface_drops, "dropped by the capturing interface");
     also(coverage.mpi_incomplete, "MPI messages without their end");
+    also(coverage.mpi_cut, "MPI messages cut before their length (in no MPI column)");
+    also(coverage.messages_with_gaps, "transport messages with packets missing");
+    also(coverage.messages_without_start, "of them without their first packet");
+    also(coverage.messages_evicted, "messages given up because too many were open");
     also(coverage.window_overflows, "connections with more PSN holes than are remembered");
     if !parts.is_empty() {
         lines.put("of these", &parts.join(", "));
@@ -173,23 +178,24 @@ fn endpoints(lines: &mut Lines, profile: &Profile) {
     for endpoint in endpoints {
         let text = endpoint.to_string();
         let name = profile.names.get(&endpoint).map(|name| format!(" {name}")).unwrap_or_default();
-        let ranks: Vec<String> = profile
-            .ranks
-            .iter()
-            .filter(|row| row.endpoint == text)
-            .map(|row| {
-                let qpn = row.qpn.map(|qpn| format!(" (QP {qpn:#x})")).unwrap_or_default();
-                let votes = match (row.evidence.as_str(), row.disagreeing) {
-                    ("envelope", 0) => format!(": {} messages say so", group(row.agreeing)),
-                    ("envelope", others) => {
-                        format!(": {} messages say so, {} another", group(row.agreeing), group(others))
-                    }
-                    _ => ": from the rank map".to_owned(),
-                };
-                format!("rank {}{qpn}{votes}", row.rank)
-            })
-            .collect();
+        let here: Vec<&RankRow> = profile.ranks.iter().filter(|row| row.endpoint == text).collect();
+        let ranks: Vec<String> = here.chunk_by(|a, b| a.rank == b.rank).map(rank).collect();
         let ranks = if ranks.is_empty() { "rank unknown".to_owned() } else { ranks.join("; ") };
         lines.put("", &format!("{text}{name}: {ranks}"));
     }
+}
+
+/// A rank at an endpoint, by its rows: one for all queue pairs, or one for each.
+fn rank(rows: &[&RankRow]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let queue_pairs = match (first.qpn, rows.len()) {
+        (None, _) => String::new(),
+        (Some(qpn), 1) => format!(" (queue pair {qpn:#x})"),
+        (Some(_), count) => format!(" ({count} queue pairs)"),
+    };
+    let against = match first.disagreeing {
+        0 => String::new(),
+        others => format!(", {} say another", group(others)),
+    };
+    format!("rank {}{queue_pairs}: {}{against}", first.rank, evidence(first))
 }

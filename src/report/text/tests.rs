@@ -178,7 +178,7 @@ fn the_summary_names_what_was_found() {
     for line in [
         "records       42: 41 InfiniBand",
         "MPI           point-to-point 64 messages, 62.5 KiB; collective 32 messages, 3.1 KiB (Open MPI)",
-        "              9 node,1: rank 0: 4 messages say so",
+        "              9 node,1: rank 0: messages name it",
         "              11: rank unknown",
         "note          truncated_input: x",
     ] {

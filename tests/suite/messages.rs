@@ -1,0 +1,180 @@
+//! Single messages of the recorded runs, against every send that the applications made.
+
+use crate::recorded::{every_way, is_mpi};
+use crate::runs::{self, Run};
+use ibscope::model::{MessageRow, Moved, Profile};
+use ibscope::pipeline::{Options, messages};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Sends by sender, receiver, tag and bytes.
+type Sends = BTreeMap<(u32, u32, i32, u64), u64>;
+
+fn read(paths: &[PathBuf], with_transport: bool) -> (Profile, Vec<MessageRow>) {
+    let options = Options { bin_ns: None, check_icrc: false, ..Options::default() };
+    let stream =
+        messages(paths, &options, with_transport, &|_| {}).unwrap_or_else(|error| panic!("{paths:?}: {error}"));
+    let profile = stream.profile().clone();
+    (profile, stream.map(|row| row.expect("row")).collect())
+}
+
+fn is_p2p(row: &MessageRow) -> bool {
+    row.operation() == Some("point-to-point")
+}
+
+/// What the applications sent from node to node, by every send that they noted.
+fn sent(run: &Run) -> Sends {
+    let nodes = run.node_of_rank();
+    let mut sends = Sends::new();
+    for rank in nodes.keys() {
+        let text = runs::decompressed(&run.folder.join(format!("sends/sends.{rank}.csv.zst")));
+        for line in String::from_utf8(text).expect("text").lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            let [_, src, dst, tag, bytes, _] = fields[..] else { panic!("{line}") };
+            let (src, dst) = (src.parse().expect("rank"), dst.parse().expect("rank"));
+            if nodes[&src] != nodes[&dst] {
+                *sends.entry((src, dst, tag.parse().expect("tag"), bytes.parse().expect("bytes"))).or_default() += 1;
+            }
+        }
+    }
+    sends
+}
+
+fn found(rows: &[MessageRow], counts: impl Fn(&MessageRow) -> bool) -> Sends {
+    let mut sends = Sends::new();
+    for row in rows.iter().filter(|row| is_p2p(row) && counts(row)) {
+        let (src, dst) = (row.src_rank.expect("sender"), row.dst_rank.expect("receiver"));
+        let identity = row.identity().expect("envelope");
+        *sends.entry((src, dst, identity.tag, row.raw.length_bytes)).or_default() += 1;
+    }
+    sends
+}
+
+/// The tracers of all other runs send messages of their own.
+#[test]
+fn every_send_of_the_untraced_runs_is_a_row() {
+    for name in ["ompi-openib-notrace-mixed-4x1", "ompi-rc-notrace-mixed-4x1"] {
+        let run = runs::named(name);
+        for paths in every_way(&run) {
+            let (_, rows) = read(&paths, false);
+            assert_eq!(found(&rows, |_| true), sent(&run), "{name}");
+        }
+    }
+}
+
+/// Score-P's messages go over its own communicator, which is context 3 (runs/README.md), and so do the application's own where it
+/// dropped that communicator.
+#[test]
+fn every_send_of_the_runs_with_two_ranks_per_node_under_score_p_is_a_row() {
+    let mut checked = 0;
+    for run in runs::all().iter().filter(|run| run.name.starts_with("scorep-") && run.truth("wire.csv").is_none()) {
+        for paths in every_way(run) {
+            let (_, rows) = read(&paths, false);
+            let counts = |row: &MessageRow| row.identity().is_some_and(|identity| identity.context != 3);
+            let found = found(&rows, counts);
+            assert_eq!(found, sent(run), "{}: {paths:?}", run.name);
+            let mut pairs: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
+            for ((src, dst, _, bytes), count) in found {
+                let pair = pairs.entry((src, dst)).or_default();
+                *pair = (pair.0 + count, pair.1 + count * bytes);
+            }
+            let nodes = run.node_of_rank();
+            let mut truth = run.truth("truth.csv").expect("truth");
+            truth.retain(|(src, dst), (messages, _)| nodes[src] != nodes[dst] && *messages > 0);
+            assert_eq!(pairs, truth, "{}: {paths:?}", run.name);
+        }
+        checked += 1;
+    }
+    assert_eq!(checked, 3, "Score-P runs with two ranks per node");
+}
+
+/// All runs: the sends of the application are among the rows, what is more is the tracer's, and the sums are those of wire.csv.
+#[test]
+fn rows_add_up_to_what_must_stand_on_the_wire() {
+    let mut checked = 0;
+    for run in runs::all().iter().filter(|run| is_mpi(run)) {
+        let Some(wire) = run.truth("wire.csv") else { continue };
+        for paths in every_way(run) {
+            let (_, rows) = read(&paths, false);
+            let place = format!("{}: {paths:?}", run.name);
+            let found = found(&rows, |_| true);
+            for (send, count) in sent(run) {
+                assert!(found.get(&send).is_some_and(|found| *found >= count), "{place}: {send:?} x {count}");
+            }
+            let mut pairs: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
+            for ((src, dst, _, bytes), count) in found {
+                let pair = pairs.entry((src, dst)).or_default();
+                *pair = (pair.0 + count, pair.1 + count * bytes);
+            }
+            assert_eq!(pairs, wire, "{place}");
+        }
+        checked += 1;
+    }
+    assert_eq!(checked, 22, "runs with a wire.csv");
+}
+
+/// Nothing is missing in the recorded runs, lost and repeated packets included; and a message's packets are those of its data and its
+/// headers, no less and not many more.
+#[test]
+fn messages_are_complete_and_their_packets_carry_them() {
+    for run in runs::all().iter().filter(|run| is_mpi(run)) {
+        for paths in every_way(run) {
+            let (profile, rows) = read(&paths, false);
+            let place = format!("{}: {paths:?}", run.name);
+            assert!(!rows.is_empty(), "{place}");
+            assert_eq!(profile.coverage.messages_evicted, 0, "{place}");
+            for row in &rows {
+                let raw = &row.raw;
+                assert!(raw.complete, "{place}: {raw:?}");
+                assert!(raw.times_ns.0 <= raw.times_ns.1, "{place}: {raw:?}");
+                // Every packet has headers of at least 26 bytes (LRH, BTH, VCRC, ICRC), and of less than 200 with those of the library.
+                let data = raw.length_bytes..raw.length_bytes + raw.packets * 200 + 200;
+                assert!(raw.wire_bytes >= raw.packets * 26 && data.contains(&raw.wire_bytes), "{place}: {raw:?}");
+                let by_read = raw.moved == Moved::Read;
+                assert!(!by_read || row.protocol() == Some("rendezvous"), "{place}: {raw:?}");
+            }
+        }
+    }
+}
+
+/// Sums by rank pair and operation are the same, whether they are added up from rows or while reading.
+#[test]
+fn rows_and_sums_agree() {
+    for name in ["ompi-rc-coll-2x2", "mpich-rc-mixed-2x2", "ompi-openib-put-ring2", "ompi-ud-ring2", "ompi-ofi-ring2"] {
+        let run = runs::named(name);
+        let (profile, rows) = read(&[run.sink()], false);
+        let mut from_rows: BTreeMap<(u32, String), (u64, u64)> = BTreeMap::new();
+        for row in &rows {
+            let operation = row.operation().expect("operation").to_owned();
+            let sums = from_rows.entry((row.connection, operation)).or_default();
+            *sums = (sums.0 + 1, sums.1 + row.raw.length_bytes);
+        }
+        let mut from_sums: BTreeMap<(u32, String), (u64, u64)> = BTreeMap::new();
+        for row in &profile.collectives {
+            from_sums.insert((row.connection, row.operation.clone()), (row.messages, row.mpi_bytes));
+        }
+        for (index, row) in profile.connections.iter().enumerate().filter(|(_, row)| row.traffic.p2p_messages > 0) {
+            let sums = (row.traffic.p2p_messages, row.traffic.p2p_mpi_bytes);
+            from_sums.insert((index as u32, "point-to-point".to_owned()), sums);
+        }
+        assert_eq!(from_rows, from_sums, "{name}");
+    }
+}
+
+/// perftest's iterations, counted by what its command line asked for; see runs/README.md.
+#[test]
+fn transport_messages_of_perftest() {
+    for (name, moved, count) in [
+        ("perf-read-lat", Moved::Read, 500),
+        ("perf-atomic-lat", Moved::Atomic, 200),
+        ("perf-send-lat", Moved::Send, 1000),
+    ] {
+        let run = runs::named(name);
+        for paths in every_way(&run) {
+            let (_, rows) = read(&paths, true);
+            assert!(rows.iter().all(|row| row.mpi.is_none() && row.raw.complete), "{name}");
+            assert_eq!(rows.iter().filter(|row| row.raw.moved == moved).count(), count, "{name}: {paths:?}");
+        }
+        assert_eq!(read(&[run.sink()], false).1, []);
+    }
+}

@@ -1,0 +1,498 @@
+//! Recorded runs of which a part was captured: the first or the last of their records, or the first bytes of each packet.
+
+use crate::runs::{self, Run, decompressed, is_roce};
+use crate::tools::{HEADER_BYTES, Raw, walk};
+use crate::wire::{Cells, by_rank, profile};
+use ibscope::model::profile::{RankRow, Traffic};
+use ibscope::model::{Kind, Profile};
+use ibscope::report::matrix::Selection;
+use ibscope_parsers::Endpoint;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// A capture file in memory, taken apart.
+struct Capture {
+    bytes: Vec<u8>,
+    records: Vec<Raw>,
+}
+
+impl Capture {
+    fn read(path: &Path) -> Self {
+        let bytes = decompressed(path);
+        let records = walk(&bytes);
+        Self { bytes, records }
+    }
+
+    fn data(&self, record: usize) -> &[u8] {
+        self.records[record].data(&self.bytes)
+    }
+
+    /// Some of the records, as they are.
+    fn part(&self, records: std::ops::Range<usize>) -> Vec<u8> {
+        let mut part = self.bytes[..HEADER_BYTES].to_vec();
+        self.records[records].iter().for_each(|record| part.extend(&self.bytes[record.place.clone()]));
+        part
+    }
+
+    /// All records, of each no more than `snap_bytes`; the lengths that they had stay.
+    fn cut(&self, snap_bytes: usize) -> Vec<u8> {
+        let mut cut = self.bytes[..HEADER_BYTES].to_vec();
+        for record in &self.records {
+            let data = record.data(&self.bytes);
+            let kept = &data[..data.len().min(snap_bytes)];
+            let head = &self.bytes[record.place.start..record.place.start + 8];
+            cut.extend(head);
+            cut.extend((kept.len() as u32).to_le_bytes());
+            cut.extend(record.original_bytes.to_le_bytes());
+            cut.extend(kept);
+        }
+        cut
+    }
+}
+
+/// Analyses captures that are in memory.
+fn analysed(files: &[Vec<u8>]) -> Profile {
+    let folder = tempfile::tempdir().expect("folder");
+    let paths: Vec<PathBuf> = (0..files.len()).map(|index| folder.path().join(format!("{index}.pcap"))).collect();
+    paths.iter().zip(files).for_each(|(path, file)| std::fs::write(path, file).expect("written"));
+    profile(&paths)
+}
+
+/// Packets, payload bytes and transport messages by pair of endpoints.
+fn by_endpoint(profile: &Profile) -> BTreeMap<(Endpoint, Endpoint), [u64; 3]> {
+    let mut cells: BTreeMap<_, [u64; 3]> = BTreeMap::new();
+    for row in profile.connections.iter().filter(|row| row.kind == Kind::Data) {
+        let cell = cells.entry((row.src, row.dst)).or_default();
+        let Traffic { packets, payload_bytes, messages, .. } = row.traffic;
+        cell.iter_mut().zip([packets, payload_bytes, messages]).for_each(|(sum, value)| *sum += value);
+    }
+    cells
+}
+
+/// An InfiniBand packet of a sink, read by hand: ERF 16, LRH 8, BTH 12, extension headers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Packet {
+    src: u16,
+    dst: u16,
+    dest_qp: u32,
+    psn: u32,
+    opcode: u8,
+}
+
+const SEND_FIRST: u8 = 0x00;
+const SEND_ONLY: u8 = 0x04;
+const SEND_ONLY_IMMEDIATE: u8 = 0x05;
+const WRITE_FIRST: u8 = 0x06;
+const WRITE_ONLY: u8 = 0x0A;
+const DATAGRAM: u8 = 0x64;
+/// Last packets of SENDs and WRITEs, with and without immediate.
+const LAST: [u8; 4] = [0x02, 0x03, 0x08, 0x09];
+
+/// The packet of a sink's record and where its payload starts.
+fn packet(data: &[u8]) -> (Packet, usize) {
+    let number = |at: usize, bytes: usize| data[at..at + bytes].iter().fold(0, |sum, &byte| sum << 8 | u32::from(byte));
+    assert_eq!(data[17] & 3, 2, "LRH, then BTH");
+    let packet = Packet {
+        dst: number(18, 2) as u16,
+        src: number(22, 2) as u16,
+        opcode: data[24],
+        dest_qp: number(29, 3),
+        psn: number(33, 3),
+    };
+    // RETH 16, DETH 8, immediate 4.
+    let extension = match packet.opcode {
+        WRITE_FIRST | WRITE_ONLY => 16,
+        DATAGRAM => 8,
+        SEND_ONLY_IMMEDIATE => 4,
+        _ => 0,
+    };
+    (packet, 36 + extension)
+}
+
+/// First and last record of each packet of a sink, which holds all of them twice.
+fn places(sink: &Capture) -> BTreeMap<Packet, (usize, usize)> {
+    let mut places = BTreeMap::new();
+    for record in 0..sink.records.len() {
+        let (packet, _) = packet(sink.data(record));
+        places.entry(packet).or_insert((record, record)).1 = record;
+    }
+    places
+}
+
+/// The Last packet of the message that begins with this First one.
+fn last_of(places: &BTreeMap<Packet, (usize, usize)>, first: Packet) -> Option<Packet> {
+    // Messages of up to 1 MiB.
+    let with = |psn, opcode| Packet { psn: (first.psn + psn) & 0xFF_FFFF, opcode, ..first };
+    (1..=256).flat_map(|psn| LAST.map(|opcode| with(psn, opcode))).find(|packet| places.contains_key(packet))
+}
+
+/// What an MPI library wrote at the start of a message, for the stacks that were recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stack {
+    Openib,
+    UcxVerbs,
+    UcxDatagrams,
+    Rxm,
+}
+
+impl Stack {
+    fn of(run: &Run) -> Self {
+        match &run.name {
+            name if name.contains("openib") => Self::Openib,
+            name if name.contains("-ud-") => Self::UcxDatagrams,
+            name if name.contains("-ofi-") => Self::Rxm,
+            _ => Self::UcxVerbs,
+        }
+    }
+
+    /// True where the length of the MPI message is that of the transport message: ob1's MATCH, UCX's `EAGER_ONLY` and its synchronous form.
+    fn needs_its_end(self, payload: &[u8]) -> bool {
+        match self {
+            Self::Openib => payload[0] == 0x41,
+            Self::UcxVerbs => [2, 6].contains(&(payload[0] & 0x1F)),
+            Self::UcxDatagrams | Self::Rxm => false,
+        }
+    }
+}
+
+/// The first place from `from` on that lies inside a message: both copies of its First packet are before it, both of its Last packet
+/// behind. Inside a message that needs its end to be measured, if there is one.
+fn inside_a_message(sink: &Capture, from: usize, stack: Stack) -> Option<(usize, bool)> {
+    let places = places(sink);
+    let firsts = places.iter().filter(|(packet, _)| [SEND_FIRST, WRITE_FIRST].contains(&packet.opcode));
+    let inside = firsts.filter_map(|(first, &(record, last_copy))| {
+        let at = from.max(last_copy + 1);
+        let (end, _) = places[&last_of(&places, *first)?];
+        let (_, payload) = packet(sink.data(record));
+        let needs_end = first.opcode == SEND_FIRST && stack.needs_its_end(&sink.data(record)[payload..]);
+        (at <= end).then_some((at, needs_end))
+    });
+    inside.min_by_key(|&(at, needs_end)| (!needs_end, at))
+}
+
+/// One run of each stack, and those with several ranks per node.
+const RUNS: [&str; 10] = [
+    "ompi-rc-mixed-2x2",
+    "ompi-rc-notrace-mixed-4x1",
+    "ompi-rc-ring2",
+    "ompi-openib-notrace-mixed-4x1",
+    "ompi-openib-mixed-2x2",
+    "ompi-openib-eagerrdma-ring2",
+    "ompi-ud-ring2",
+    "mpich-rc-ring2",
+    "mpich-rc-mixed-2x2",
+    "ompi-ofi-ring2",
+];
+
+fn node(endpoint: &str) -> u8 {
+    match endpoint.strip_prefix("10.77.0.") {
+        Some(node) => node.parse().expect("node"),
+        None => endpoint.parse::<u8>().expect("LID") - 16,
+    }
+}
+
+/// Who is which rank, by endpoint and queue pair.
+fn places_of_ranks(rows: &[RankRow]) -> BTreeMap<(String, Option<u32>), u32> {
+    rows.iter().map(|row| ((row.endpoint.clone(), row.qpn), row.rank)).collect()
+}
+
+/// Every rank that is named is the right one, and nothing is counted that was not sent.
+fn assert_nothing_false(case: &str, run: &Run, found: &Profile, whole: &Profile) {
+    let nodes = run.node_of_rank();
+    for row in &found.ranks {
+        assert_eq!(nodes.get(&row.rank), Some(&node(&row.endpoint)), "{case}: {row:?}");
+    }
+    let right = places_of_ranks(&whole.ranks);
+    let alone: BTreeMap<String, BTreeSet<u32>> = found.ranks.iter().fold(BTreeMap::new(), |mut alone, row| {
+        alone.entry(row.endpoint.clone()).or_default().insert(row.rank);
+        alone
+    });
+    for (place, rank) in places_of_ranks(&found.ranks) {
+        let known = right.get(&place).or_else(|| right.get(&(place.0.clone(), None)));
+        // An endpoint with one rank gets no queue pairs: on a node with two ranks one of them may not have been seen.
+        assert!(known.is_none_or(|known| *known == rank), "{case}: {place:?} is {known:?}, not {rank}");
+        assert!(known.is_some() || alone[&place.0].len() == 1, "{case}: {place:?} is nobody's, not {rank}");
+    }
+    let wire = run.truth("wire.csv").expect("wire.csv");
+    for ((src, dst), (messages, bytes)) in by_rank(found, Selection::P2p) {
+        let (Ok(src), Ok(dst)) = (src.parse(), dst.parse()) else { continue };
+        let most = wire.get(&(src, dst)).copied().unwrap_or_default();
+        assert!(messages <= most.0 && bytes <= most.1, "{case}: {src} to {dst}: {messages}, {bytes} of {most:?}");
+    }
+}
+
+/// True where the result says that messages are not whole.
+fn says_that_something_is_missing(profile: &Profile) -> bool {
+    profile.coverage.messages_without_start > 0 && profile.coverage.messages_with_gaps > 0
+}
+
+#[test]
+fn parts_of_a_run_name_no_wrong_rank_and_count_nothing_twice() {
+    let mut cases = 0;
+    for run in RUNS.map(runs::named) {
+        for path in run.every_node().into_iter().chain([run.sink()]) {
+            let whole = profile(std::slice::from_ref(&path));
+            let capture = Capture::read(&path);
+            let records = capture.records.len();
+            for range in [0..records / 3, 0..records * 2 / 3, records / 3..records, records * 2 / 3..records] {
+                let case = format!("{}: records {range:?} of {records}", path.display());
+                let part = analysed(&[capture.part(range.clone())]);
+                assert_eq!(part.coverage.records, range.len() as u64, "{case}");
+                assert_nothing_false(&case, &run, &part, &whole);
+                cases += 1;
+            }
+        }
+    }
+    // Eight runs on two nodes and two on four.
+    assert_eq!(cases, (8 * 3 + 2 * 5) * 4);
+}
+
+#[test]
+fn the_first_part_of_a_run_says_that_messages_are_not_whole() {
+    let mut said = BTreeSet::new();
+    for run in RUNS.map(runs::named) {
+        let stack = Stack::of(&run);
+        let sink = Capture::read(&run.sink());
+        let records = sink.records.len();
+        for from in [records / 3, records * 2 / 3] {
+            // Where every length is stated by the first packet, nothing of a message is missing.
+            let Some((at, true)) = inside_a_message(&sink, from, stack) else { continue };
+            let part = analysed(&[sink.part(0..at)]);
+            assert!(part.coverage.mpi_incomplete > 0, "{}: cut at {at} of {records}", run.name);
+            said.insert(format!("{stack:?}"));
+        }
+    }
+    assert!(said.contains("Openib") && said.contains("UcxVerbs"), "{said:?}");
+}
+
+#[test]
+fn the_last_part_of_a_run_says_that_messages_are_not_whole() {
+    let mut missing = Vec::new();
+    let mut cases = 0;
+    for run in RUNS.map(runs::named) {
+        let stack = Stack::of(&run);
+        let sink = Capture::read(&run.sink());
+        let records = sink.records.len();
+        for from in [records / 3, records * 2 / 3] {
+            let Some((at, _)) = inside_a_message(&sink, from, stack) else { continue };
+            let part = analysed(&[sink.part(at..records)]);
+            cases += 1;
+            if !says_that_something_is_missing(&part) {
+                missing.push(format!("{}: records from {at} of {records}: {:?}", run.name, part.notes));
+            }
+        }
+    }
+    // Datagrams are whole or not there.
+    assert!(cases >= 12, "{cases}");
+    assert!(missing.is_empty(), "nothing said in {} of {cases} cases:\n{}", missing.len(), missing.join("\n"));
+}
+
+/// The files of a run cut to some bytes per packet: the sink, or all ports.
+fn cut(paths: &[PathBuf], snap_bytes: usize) -> (Profile, u64) {
+    let captures: Vec<Capture> = paths.iter().map(|path| Capture::read(path)).collect();
+    let files: Vec<Vec<u8>> = captures.iter().map(|capture| capture.cut(snap_bytes)).collect();
+    // The RoCE files hold TCP as well, the sinks nothing but InfiniBand (ERF type 21 in byte 8). A packet of which only
+    // the two bytes of VCRC are missing is whole: some recorders leave them out always.
+    let is_cut = |capture: &Capture, record: &Raw| {
+        let data = record.data(&capture.bytes);
+        let original_bytes = record.original_bytes as usize;
+        if is_roce(data) {
+            original_bytes > snap_bytes
+        } else {
+            data[8] & 0x7F == 21 && original_bytes - 2 > snap_bytes
+        }
+    };
+    let of = |capture: &Capture| capture.records.iter().filter(|record| is_cut(capture, record)).count() as u64;
+    (analysed(&files), captures.iter().map(of).sum())
+}
+
+fn as_cells(truth: &BTreeMap<(u32, u32), (u64, u64)>) -> Cells {
+    truth.iter().map(|(&(src, dst), &sums)| ((src.to_string(), dst.to_string()), sums)).collect()
+}
+
+#[test]
+fn endpoints_do_not_depend_on_how_much_of_a_packet_was_captured() {
+    for run in RUNS.map(runs::named) {
+        for paths in [vec![run.sink()], run.every_node()] {
+            let whole = by_endpoint(&profile(&paths));
+            for snap_bytes in [128, 64] {
+                let (found, truncated) = cut(&paths, snap_bytes);
+                let case = format!("{}: {snap_bytes} bytes of {paths:?}", run.name);
+                assert_eq!(by_endpoint(&found), whole, "{case}");
+                assert!(truncated > 0, "{case}");
+                assert_eq!(found.coverage.truncated, truncated, "{case}");
+                assert_eq!(found.coverage.icrc_ok, found.coverage.infiniband - truncated, "{case}");
+                assert_eq!((found.coverage.failed(), found.coverage.icrc_bad), (0, 0), "{case}");
+            }
+        }
+    }
+}
+
+/// 92 payload bytes of a SEND at a sink, 76 of a WRITE, 84 of a datagram; 74, 58 and 66 in RoCEv2: more than any stack needs.
+#[test]
+fn with_128_bytes_everything_shows() {
+    for run in RUNS.map(runs::named) {
+        let wire = as_cells(&run.truth("wire.csv").expect("wire.csv"));
+        for paths in [vec![run.sink()], run.every_node()] {
+            let (found, _) = cut(&paths, 128);
+            assert_eq!(by_rank(&found, Selection::P2p), wire, "{}: {paths:?}", run.name);
+        }
+    }
+}
+
+/// Messages and bytes that show with this many payload bytes of a SEND, a WRITE and a datagram: those whose envelope and length were
+/// captured. Read by hand from the whole sink, whatever the rank and communicator; collectives included.
+fn visible(sink: &Capture, stack: Stack, [send, write, datagram]: [usize; 3]) -> (u64, u64) {
+    let places = places(sink);
+    let mut sums = (0, 0);
+    let mut seen = BTreeSet::new();
+    for (&first, &(record, _)) in &places {
+        let data = sink.data(record);
+        let (_, payload) = packet(data);
+        // 4 bytes of ICRC and 2 of VCRC; the pad count is in BTH byte 1.
+        let wire_bytes = |record: usize| {
+            let data = sink.data(record);
+            data.len() - packet(data).1 - usize::from(data[25] >> 4 & 3) - 6
+        };
+        let starts = [SEND_FIRST, SEND_ONLY, SEND_ONLY_IMMEDIATE, WRITE_FIRST, WRITE_ONLY, DATAGRAM];
+        if !starts.contains(&first.opcode) || first.dest_qp <= 1 {
+            continue;
+        }
+        let is_write = [WRITE_FIRST, WRITE_ONLY].contains(&first.opcode);
+        let captured = match first.opcode {
+            DATAGRAM => datagram,
+            _ if is_write => write,
+            _ => send,
+        };
+        let message_bytes = match first.opcode {
+            SEND_FIRST | WRITE_FIRST => {
+                let Some(last) = last_of(&places, first) else { continue };
+                let between = (last.psn.wrapping_sub(first.psn) & 0xFF_FFFF) as usize;
+                between * wire_bytes(record) + wire_bytes(places[&last].0)
+            }
+            _ => wire_bytes(record),
+        };
+        let payload = &data[payload..payload + wire_bytes(record)];
+        let word = |at: usize| u64::from_le_bytes(payload[at..at + 8].try_into().expect("eight bytes"));
+        // Where the envelope ends, and the length with where that is stated.
+        let (envelope_ends, stated, beyond) = match stack {
+            // Rank at P+8, tag at P+12; MATCH ends with its data, RNDV and RGET state the length at P+20.
+            Stack::Openib if payload.len() >= 18 && payload[0] == payload[4] => match payload[0] {
+                0x41 => (16, None, if is_write { 22 } else { 18 }),
+                0x42 | 0x43 => (28, Some(word(20)), 0),
+                _ => continue,
+            },
+            Stack::UcxVerbs if !is_write && first.opcode != DATAGRAM && payload.len() >= 9 => match payload[0] & 0x1F {
+                2 => (9, None, 9),
+                6 => (9, None, 25),
+                3 | 7 => (17, Some(word(9)), 0),
+                9 => (41, Some(word(33)), 0),
+                _ => continue,
+            },
+            // NETH: is-message is bit 24, the id is in bits 27 to 31. The same number again is the same message again.
+            Stack::UcxDatagrams if first.opcode == DATAGRAM && payload.len() >= 16 && payload[3] & 1 == 1 => {
+                if !seen.insert((first.src, first.dst, payload[..3].to_vec(), payload[4..6].to_vec())) {
+                    continue;
+                }
+                match payload[3] >> 3 {
+                    2 => (16, None, 16),
+                    6 => (16, None, 32),
+                    3 | 7 => (24, Some(word(16)), 0),
+                    9 => (48, Some(word(40)), 0),
+                    _ => continue,
+                }
+            }
+            _ => continue,
+        };
+        if envelope_ends <= captured {
+            sums = (sums.0 + 1, sums.1 + stated.unwrap_or(message_bytes as u64 - beyond));
+        }
+    }
+    sums
+}
+
+/// The sum of all pairs, unknown ranks too.
+fn total(profile: &Profile) -> (u64, u64) {
+    by_rank(profile, Selection::All).values().fold((0, 0), |sum, cell| (sum.0 + cell.0, sum.1 + cell.1))
+}
+
+/// What [`visible`] finds in whole packets is what the program finds: the reader by hand is right.
+#[test]
+fn the_reader_by_hand_agrees_on_whole_packets() {
+    for run in RUNS.map(runs::named).iter().filter(|run| Stack::of(run) != Stack::Rxm) {
+        let sink = Capture::read(&run.sink());
+        let found = visible(&sink, Stack::of(run), [usize::MAX; 3]);
+        assert_eq!(found, total(&profile(&[run.sink()])), "{}", run.name);
+    }
+}
+
+/// 28 payload bytes of a SEND, 12 of a WRITE, 20 of a datagram, behind 16 bytes of ERF, LRH 8, BTH 12 and RETH or DETH.
+///
+/// So of `openib` all SENDs show (MATCH needs 16, RNDV and RGET 28), and of its eager RDMA the rank, which ends with byte 12, but no tag, so
+/// that nothing can be counted; of UCX over RC all eager messages (9 and 17) and not the length of RTS (41), of UCX over UD those of one
+/// fragment (16, not 24); of rxm (64) nothing.
+#[test]
+fn with_64_bytes_at_a_sink_short_envelopes_show() {
+    let mut short = Vec::new();
+    for run in RUNS.map(runs::named) {
+        let stack = Stack::of(&run);
+        let (found, _) = cut(&[run.sink()], 64);
+        let case = format!("{}: 64 bytes at the sink", run.name);
+        let whole = profile(&[run.sink()]);
+        assert_nothing_false(&case, &run, &found, &whole);
+        if stack == Stack::Rxm {
+            assert_eq!((found.ranks.len(), total(&found)), (0, (0, 0)), "{case}");
+            assert!(found.connections.iter().all(|row| row.stack.is_none()), "{case}");
+            continue;
+        }
+        let expected = visible(&Capture::read(&run.sink()), stack, [28, 12, 20]);
+        assert!(expected.0 > 20, "{case}: {expected:?}");
+        if total(&found) != expected {
+            short.push(format!("{case}: {:?}, not {expected:?}", total(&found)));
+        }
+        let ranks: BTreeSet<u32> = found.ranks.iter().map(|row| row.rank).collect();
+        let all: BTreeSet<u32> = run.node_of_rank().into_keys().collect();
+        if ranks != all {
+            short.push(format!("{case}: ranks {ranks:?}, not {all:?}"));
+        }
+        // What is not counted is said.
+        if found.coverage.mpi_cut != total(&whole).0 - expected.0 {
+            short.push(format!(
+                "{case}: {} of {} said to be cut",
+                found.coverage.mpi_cut,
+                total(&whole).0 - expected.0
+            ));
+        }
+    }
+    assert!(short.is_empty(), "{}", short.join("\n"));
+}
+
+/// 10 payload bytes of a SEND, 2 of a datagram, none of a WRITE, behind Ethernet 14, IPv4 20, UDP 8 and BTH 12.
+///
+/// Of UCX over RC the messages show that fit one active message (9); nothing of UCX over UD and of rxm. Of `openib` the lower half
+/// of the rank shows and no length: what is said of it must not be false.
+#[test]
+fn with_64_bytes_of_roce_little_shows() {
+    let mut short = Vec::new();
+    for run in RUNS.map(runs::named) {
+        let stack = Stack::of(&run);
+        let (found, _) = cut(&run.every_node(), 64);
+        let case = format!("{}: 64 bytes at the ports", run.name);
+        assert_nothing_false(&case, &run, &found, &profile(&run.every_node()));
+        match stack {
+            Stack::UcxDatagrams | Stack::Rxm => {
+                assert_eq!((found.ranks.len(), total(&found)), (0, (0, 0)), "{case}");
+                assert!(found.connections.iter().all(|row| row.stack.is_none()), "{case}");
+            }
+            Stack::UcxVerbs => {
+                let expected = visible(&Capture::read(&run.sink()), stack, [10, 0, 2]);
+                assert!(expected.0 > 20, "{case}: {expected:?}");
+                if total(&found) != expected {
+                    short.push(format!("{case}: {:?}, not {expected:?}", total(&found)));
+                }
+            }
+            Stack::Openib => {}
+        }
+    }
+    assert!(short.is_empty(), "{}", short.join("\n"));
+}

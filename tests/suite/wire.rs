@@ -1,0 +1,385 @@
+//! Captures of packets of any content, built by hand: native InfiniBand behind a classic pcap header.
+//!
+//! ```text
+//! LRH 8 | BTH 12 | RETH 16, DETH 8, AETH 4, immediate 4, as the opcode has it | payload, pad | ICRC 4 | VCRC 2
+//! ```
+//! [`Queue`] cuts messages into packets as an adapter does, [`Wire`] writes them down.
+
+use crate::tools::walk;
+use ibscope::model::{InspectedPacket, Profile};
+use ibscope::pipeline::{Options, analyze, inspect};
+use ibscope::report::By;
+use ibscope::report::matrix::{Selection, matrix};
+use ibscope_parsers::frame::LinkType;
+use ibscope_parsers::ib::crc::{icrc, vcrc, verify_vcrc};
+use ibscope_parsers::ib::{Bth, CrcVerdict, ICRC_BYTES, Lrh, Opcode, VCRC_BYTES};
+use ibscope_parsers::link::{Framed, Located, Location, locate};
+use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::PathBuf;
+
+/// The largest path MTU, as on most fabrics.
+pub(crate) const MTU_BYTES: usize = 4096;
+/// Time of the first packet unless another is asked for, and between two packets.
+const START_NS: i64 = 1_700_000_000_000_000_000;
+const STEP_NS: i64 = 1000;
+
+/// Opcodes of First, Middle, Last and Only packets (InfiniBand Architecture, table of opcodes; service RC).
+const SEND: [u8; 4] = [0x00, 0x01, 0x02, 0x04];
+const SEND_IMMEDIATE: [u8; 4] = [0x00, 0x01, 0x03, 0x05];
+const WRITE: [u8; 4] = [0x06, 0x07, 0x08, 0x0A];
+const WRITE_IMMEDIATE: [u8; 4] = [0x06, 0x07, 0x09, 0x0B];
+const READ_RESPONSE: [u8; 4] = [0x0D, 0x0E, 0x0F, 0x10];
+const READ_REQUEST: u8 = 0x0C;
+const ACKNOWLEDGE: u8 = 0x11;
+/// UD SEND Only.
+const DATAGRAM: u8 = 0x64;
+/// AETH syndrome: ACK, no credits counted.
+const SYNDROME_ACK: u32 = 0x1F;
+
+/// A capture in the making, and its file: packets go to disk as they come.
+pub(crate) struct Wire {
+    out: BufWriter<File>,
+    path: PathBuf,
+    time_ns: i64,
+    packets: u64,
+    // Deletes the file.
+    _folder: tempfile::TempDir,
+}
+
+impl Wire {
+    /// An empty capture: nanoseconds, link type 247.
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("wire.pcap");
+        let mut out = BufWriter::new(File::create(&path).expect("capture"));
+        // Version 2.4, no time zone, no limit of length.
+        for word in [0xA1B2_3C4D, 0x0004_0002, 0, 0, 0xFFFF, 247u32] {
+            out.write_all(&word.to_le_bytes()).expect("written");
+        }
+        Self { out, path, time_ns: START_NS, packets: 0, _folder: folder }
+    }
+
+    /// Sets the time of the next packet; those after it follow each other by a microsecond.
+    pub(crate) fn at(&mut self, time_ns: i64) -> &mut Self {
+        self.time_ns = time_ns;
+        self
+    }
+
+    /// Packets so far.
+    pub(crate) fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// The capture so far. It is deleted with `self`.
+    pub(crate) fn file(&mut self) -> PathBuf {
+        self.out.flush().expect("written");
+        self.path.clone()
+    }
+
+    /// One packet, with the lengths and check sums that it must have.
+    fn packet(&mut self, src: u16, dst: u16, bth: &Bth, extension: &[u8], payload: &[u8]) {
+        let pad = payload.len().next_multiple_of(4) - payload.len();
+        let ib_bytes = Lrh::LEN + Bth::LEN + extension.len() + payload.len() + pad + ICRC_BYTES;
+        let lrh = Lrh {
+            vl: 0,
+            lver: 0,
+            sl: 0,
+            lnh: Lrh::LNH_LOCAL,
+            dlid: Lid(dst),
+            pkt_len: (ib_bytes / 4) as u16,
+            slid: Lid(src),
+        };
+        let bth = Bth { pad_count: pad as u8, ..*bth };
+        let mut bytes = [&lrh.to_bytes()[..], &bth.to_bytes(), extension, payload].concat();
+        bytes.resize(ib_bytes, 0);
+        let location = Location {
+            framed: Framed::Native,
+            start: 0,
+            network: 0,
+            ib_bytes,
+            wire_bytes: (ib_bytes + VCRC_BYTES) as u32,
+            src: Endpoint::from_lid(Lid(src)),
+            dst: Endpoint::from_lid(Lid(dst)),
+        };
+        let sum = icrc(Framed::Native, &bytes, &location).expect("a whole packet");
+        bytes[ib_bytes - ICRC_BYTES..].copy_from_slice(&sum.to_le_bytes());
+        let sum = vcrc(&bytes);
+        bytes.extend(sum.to_le_bytes());
+        let seconds = self.time_ns.div_euclid(1_000_000_000) as u32;
+        let nanoseconds = self.time_ns.rem_euclid(1_000_000_000) as u32;
+        for word in [seconds, nanoseconds, bytes.len() as u32, bytes.len() as u32] {
+            self.out.write_all(&word.to_le_bytes()).expect("written");
+        }
+        self.out.write_all(&bytes).expect("written");
+        self.time_ns += STEP_NS;
+        self.packets += 1;
+    }
+}
+
+/// One direction of a connected queue pair, or a queue pair for datagrams: what its sender knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    /// LID of the sender.
+    pub(crate) src: u16,
+    /// LID of the receiver.
+    pub(crate) dst: u16,
+    /// The receiver's queue pair.
+    pub(crate) dest_qp: u32,
+    /// PSN of the next request.
+    pub(crate) psn: u32,
+    /// Path MTU.
+    pub(crate) mtu_bytes: usize,
+    /// PSN of the last READ request.
+    read_psn: u32,
+    /// Requests completed so far: what the receiver's answers carry as MSN.
+    completed: u32,
+}
+
+impl Queue {
+    /// A queue whose first PSN is 0.
+    pub(crate) fn new(src: u16, dst: u16, dest_qp: u32) -> Self {
+        Self { src, dst, dest_qp, psn: 0, mtu_bytes: MTU_BYTES, read_psn: 0, completed: 0 }
+    }
+
+    /// Both directions between two queue pairs, given as LID and number.
+    pub(crate) fn pair(one: (u16, u32), other: (u16, u32)) -> (Self, Self) {
+        (Self::new(one.0, other.0, other.1), Self::new(other.0, one.0, one.1))
+    }
+
+    fn bth(&self, opcode: u8, psn: u32, ack_req: bool) -> Bth {
+        Bth {
+            opcode: Opcode(opcode),
+            solicited: false,
+            mig_req: true,
+            pad_count: 0,
+            tver: 0,
+            pkey: 0xFFFF,
+            fecn: false,
+            becn: false,
+            dest_qp: Qpn::new(self.dest_qp),
+            ack_req,
+            psn: Psn::new(psn),
+        }
+    }
+
+    fn advance(&mut self, packets: u32) {
+        self.psn = (self.psn + packets) & 0xFF_FFFF;
+    }
+
+    /// A message of packets of the path MTU: `first` stands in its first packet, `last` in its last.
+    fn message(&mut self, wire: &mut Wire, opcodes: [u8; 4], (first, last): (&[u8], &[u8]), payload: &[u8]) {
+        let packets = payload.len().div_ceil(self.mtu_bytes).max(1);
+        for index in 0..packets {
+            let start = index * self.mtu_bytes;
+            let part = &payload[start..payload.len().min(start + self.mtu_bytes)];
+            let (begins, ends) = (index == 0, index + 1 == packets);
+            let [first_opcode, middle, last_opcode, only] = opcodes;
+            let opcode = match (begins, ends) {
+                (true, true) => only,
+                (true, false) => first_opcode,
+                (false, false) => middle,
+                (false, true) => last_opcode,
+            };
+            let extension = [if begins { first } else { &[] }, if ends { last } else { &[] }].concat();
+            wire.packet(self.src, self.dst, &self.bth(opcode, self.psn, ends), &extension, part);
+            self.advance(1);
+        }
+        self.completed += 1;
+    }
+
+    /// SEND.
+    pub(crate) fn send(&mut self, wire: &mut Wire, payload: &[u8]) {
+        self.message(wire, SEND, (&[], &[]), payload);
+    }
+
+    /// SEND with Immediate; the word is written as a number in network byte order.
+    pub(crate) fn send_immediate(&mut self, wire: &mut Wire, payload: &[u8], immediate: u32) {
+        self.message(wire, SEND_IMMEDIATE, (&[], &immediate.to_be_bytes()), payload);
+    }
+
+    /// RDMA WRITE to an address.
+    pub(crate) fn write(&mut self, wire: &mut Wire, va: u64, r_key: u32, payload: &[u8]) {
+        self.message(wire, WRITE, (&reth(va, r_key, payload.len()), &[]), payload);
+    }
+
+    /// RDMA WRITE with Immediate.
+    pub(crate) fn write_immediate(&mut self, wire: &mut Wire, va: u64, r_key: u32, payload: &[u8], immediate: u32) {
+        let reth = reth(va, r_key, payload.len());
+        self.message(wire, WRITE_IMMEDIATE, (&reth, &immediate.to_be_bytes()), payload);
+    }
+
+    /// RDMA READ request: takes as many PSNs as its response has packets.
+    pub(crate) fn read(&mut self, wire: &mut Wire, va: u64, r_key: u32, length_bytes: usize) {
+        self.read_psn = self.psn;
+        wire.packet(self.src, self.dst, &self.bth(READ_REQUEST, self.psn, true), &reth(va, r_key, length_bytes), &[]);
+        self.advance(length_bytes.div_ceil(self.mtu_bytes).max(1) as u32);
+        self.completed += 1;
+    }
+
+    /// The answer to the last READ request of the other direction.
+    pub(crate) fn read_response(&mut self, wire: &mut Wire, request: &Self, data: &[u8]) {
+        let packets = data.len().div_ceil(self.mtu_bytes).max(1);
+        let aeth = (SYNDROME_ACK << 24 | request.completed & 0xFF_FFFF).to_be_bytes();
+        for index in 0..packets {
+            let start = index * self.mtu_bytes;
+            let part = &data[start..data.len().min(start + self.mtu_bytes)];
+            let [first, middle, last, only] = READ_RESPONSE;
+            let (opcode, aeth) = match (index == 0, index + 1 == packets) {
+                (true, true) => (only, &aeth[..]),
+                (true, false) => (first, &aeth[..]),
+                (false, false) => (middle, &[][..]),
+                (false, true) => (last, &aeth[..]),
+            };
+            let psn = (request.read_psn + index as u32) & 0xFF_FFFF;
+            wire.packet(self.src, self.dst, &self.bth(opcode, psn, false), aeth, part);
+        }
+    }
+
+    /// Acknowledges all that the other direction has sent.
+    pub(crate) fn ack(&mut self, wire: &mut Wire, request: &Self) {
+        let psn = request.psn.wrapping_sub(1) & 0xFF_FFFF;
+        let aeth = (SYNDROME_ACK << 24 | request.completed & 0xFF_FFFF).to_be_bytes();
+        wire.packet(self.src, self.dst, &self.bth(ACKNOWLEDGE, psn, false), &aeth, &[]);
+    }
+
+    /// A datagram: one packet, whatever the path MTU.
+    pub(crate) fn datagram(&mut self, wire: &mut Wire, q_key: u32, src_qp: u32, payload: &[u8]) {
+        let deth = [q_key.to_be_bytes(), src_qp.to_be_bytes()].concat();
+        wire.packet(self.src, self.dst, &self.bth(DATAGRAM, self.psn, false), &deth, payload);
+        self.advance(1);
+    }
+}
+
+fn reth(va: u64, r_key: u32, length_bytes: usize) -> Vec<u8> {
+    [&va.to_be_bytes()[..], &r_key.to_be_bytes(), &(length_bytes as u32).to_be_bytes()].concat()
+}
+
+/// The profile of captures, with default options.
+pub(crate) fn profile(paths: &[PathBuf]) -> Profile {
+    analyze(paths, &Options::default(), &|_| {}).unwrap_or_else(|error| panic!("{paths:?}: {error}"))
+}
+
+/// Sender and receiver, and the messages and MPI bytes between them.
+pub(crate) type Cells = BTreeMap<(String, String), (u64, u64)>;
+
+/// MPI messages and bytes by rank pair; pairs without messages left out.
+pub(crate) fn by_rank(profile: &Profile, selection: Selection) -> Cells {
+    let matrix = matrix(profile, By::Rank, selection);
+    let rows = matrix.rows().filter(|(_, _, cell)| cell.messages > 0);
+    rows.map(|(src, dst, cell)| ((src.to_string(), dst.to_string()), (cell.messages, cell.mpi_bytes.unwrap_or(0))))
+        .collect()
+}
+
+/// Every packet of the captures, in order of time.
+pub(crate) fn inspected(paths: &[PathBuf]) -> Vec<InspectedPacket> {
+    let mut packets = Vec::new();
+    let mut keep = |packet: &InspectedPacket| {
+        packets.push(*packet);
+        true
+    };
+    inspect(paths, &Options::default(), &mut keep).unwrap_or_else(|error| panic!("{paths:?}: {error}"));
+    packets
+}
+
+/// Opcode, PSN and payload bytes of each packet.
+fn shapes(packets: &[InspectedPacket]) -> Vec<(u8, u32, usize)> {
+    packets.iter().map(|packet| (packet.opcode.0, packet.psn.value(), packet.payload_bytes)).collect()
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let mut wire = Wire::new();
+    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+    there.psn = 0xFF_FFFE;
+    there.mtu_bytes = 1024;
+    back.mtu_bytes = 1024;
+    there.send(&mut wire, &[1; 3000]);
+    back.ack(&mut wire, &there);
+    there.send(&mut wire, &[]);
+    there.send_immediate(&mut wire, &[2; 1025], 7);
+    there.send_immediate(&mut wire, &[2; 5], 7);
+    there.write(&mut wire, 0x1000, 9, &[3; 2049]);
+    there.write(&mut wire, 0x1000, 9, &[3; 1024]);
+    there.write_immediate(&mut wire, 0x1000, 9, &[4; 1030], 8);
+    there.write_immediate(&mut wire, 0x1000, 9, &[], 8);
+    there.read(&mut wire, 0x2000, 9, 2500);
+    back.read_response(&mut wire, &there, &[5; 2500]);
+    there.read(&mut wire, 0x2000, 9, 1);
+    back.read_response(&mut wire, &there, &[5]);
+    back.datagram(&mut wire, 0x1234_5678, 0x33, &[6; 2001]);
+    let packets = inspected(&[wire.file()]);
+    let expected = [
+        // 3000 = 1024 + 1024 + 952; PSNs have 24 bits.
+        (0x00, 0xFF_FFFE, 1024),
+        (0x01, 0xFF_FFFF, 1024),
+        (0x02, 0, 952),
+        (0x11, 0, 0),
+        (0x04, 1, 0),
+        (0x00, 2, 1024),
+        (0x03, 3, 1),
+        (0x05, 4, 5),
+        (0x06, 5, 1024),
+        (0x07, 6, 1024),
+        (0x08, 7, 1),
+        (0x0A, 8, 1024),
+        (0x06, 9, 1024),
+        (0x09, 10, 6),
+        (0x0B, 11, 0),
+        // The READ takes the PSNs 12 to 14.
+        (0x0C, 12, 0),
+        (0x0D, 12, 1024),
+        (0x0E, 13, 1024),
+        (0x0F, 14, 452),
+        (0x0C, 15, 0),
+        (0x10, 15, 1),
+        (0x64, 0, 2001),
+    ];
+    assert_eq!(shapes(&packets), expected);
+    assert_eq!(packets.len() as u64, wire.packets());
+    for (index, packet) in packets.iter().enumerate() {
+        assert_eq!(packet.icrc, CrcVerdict::Ok, "packet {index}");
+        assert_eq!(packet.time_ns, Some(START_NS + index as i64 * STEP_NS));
+        let answers = matches!(packet.opcode.0, 0x0D..=0x11 | 0x64);
+        let (src, dst, dest_qp) = if answers { (4, 3, 0x11) } else { (3, 4, 0x22) };
+        let ends = (packet.src.lid(), packet.dst.lid(), packet.dest_qp.value());
+        assert_eq!(ends, (Some(Lid(src)), Some(Lid(dst)), dest_qp), "packet {index}");
+    }
+    let file = std::fs::read(wire.file()).expect("capture");
+    for record in walk(&file) {
+        let located = locate(LinkType::INFINIBAND, record.data(&file), record.original_bytes);
+        let Ok(Located::Infiniband(location)) = located else { panic!("{located:?}") };
+        assert_eq!(verify_vcrc(record.data(&file), &location), CrcVerdict::Ok);
+    }
+    // LRH 8, BTH 12, 952 of payload, ICRC 4, VCRC 2; DETH 8 and 3 of pad around 2001.
+    assert_eq!(packets[2].wire_bytes, 8 + 12 + 952 + 4 + 2);
+    assert_eq!(packets[21].wire_bytes, 8 + 12 + 8 + 2001 + 3 + 4 + 2);
+}
+
+#[test]
+fn messages_and_bytes_are_counted_once_each() {
+    let mut wire = Wire::new();
+    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+    for _ in 0..10 {
+        there.send(&mut wire, &[0x5A; 5000]);
+        back.ack(&mut wire, &there);
+        there.read(&mut wire, 0x2000, 9, 9000);
+        back.read_response(&mut wire, &there, &[5; 9000]);
+    }
+    wire.at(START_NS + 1_000_000_000);
+    there.write(&mut wire, 0x1000, 9, &[3; 100]);
+    let path = wire.file();
+    let profile = profile(&[path]);
+    let matrix = matrix(&profile, By::Endpoint, Selection::All);
+    let cells: Vec<_> = matrix.rows().map(|(_, _, cell)| (cell.messages, cell.payload_bytes, cell.packets)).collect();
+    // There: 10 SENDs of 2 packets, 10 READ requests, 1 WRITE. Back: 10 ACKs, 10 responses of 3 packets.
+    assert_eq!(cells, [(21, 10 * 5000 + 100, 31), (0, 10 * 9000, 40)]);
+    let paired: Vec<_> = profile.connections.iter().map(|row| row.src_qp.map(Qpn::value)).collect();
+    assert_eq!(paired, [Some(0x11), Some(0x22)]);
+    assert_eq!(profile.coverage.icrc_ok, wire.packets());
+    let last = profile.connections[0].last_time_ns;
+    assert_eq!(last, START_NS + 1_000_000_000);
+    assert_eq!(by_rank(&profile, Selection::All), Cells::new());
+}
