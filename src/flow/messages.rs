@@ -299,7 +299,7 @@ impl Messages {
             && let Some(read) = reads.pop_front()
         {
             self.evicted += 1;
-            self.finish_read(read);
+            self.finish_read(&read);
         }
     }
 
@@ -351,12 +351,12 @@ impl Messages {
         if read.data_bytes >= read.seen.length_bytes {
             read.seen.complete = true;
             if let Some(read) = reads.remove(at) {
-                self.finish_read(read);
+                self.finish_read(&read);
             }
         }
     }
 
-    fn finish_read(&mut self, read: Read) {
+    fn finish_read(&mut self, read: &Read) {
         match read.message {
             Some(id) => self.add(id, read.data_bytes, &read.seen),
             None => self.ready.push(read.seen),
@@ -367,7 +367,7 @@ impl Messages {
     pub(super) fn finish(&mut self) {
         let mut reads: Vec<(Pair, VecDeque<Read>)> = self.reads.drain().collect();
         reads.sort_by_key(|(pair, _)| *pair);
-        reads.into_iter().flat_map(|(_, reads)| reads).for_each(|read| self.finish_read(read));
+        reads.into_iter().flat_map(|(_, reads)| reads).for_each(|read| self.finish_read(&read));
         while let Some((&oldest, _)) = self.open.first_key_value() {
             self.close(oldest);
         }

@@ -315,25 +315,23 @@ impl Tracker {
             Some(Head { form, part: Part::Several, .. }) => {
                 let message_bytes = message.message_bytes.and_then(|bytes| u32::try_from(bytes).ok());
                 envelopes.extend(message_bytes.into_iter().flat_map(|bytes| mpi::several(form, body, bytes)));
-                connection.missing.mpi_incomplete += u64::from(envelopes.is_empty());
             }
-            Some(Head { form, part: Part::Cached { mpi_bytes }, .. }) => {
-                // The capture may have begun after the envelope.
-                match connection.envelopes.cached() {
-                    Some(identity) => envelopes
-                        .push(Envelope { matching: Matching::Named(identity), length: Length::Stated(mpi_bytes) }),
-                    None => {
-                        events.starts.push((id, Start::Recognised(form, None)));
-                        connection.missing.mpi_incomplete += 1;
-                    }
-                }
+            Some(Head { part: Part::Cached { mpi_bytes }, .. }) => {
+                let length = Length::Stated(mpi_bytes);
+                let cached = connection.envelopes.cached().map(Matching::Named);
+                envelopes.extend(cached.map(|matching| Envelope { matching, length }));
             }
             None if message.opcode.is_write() && self.nccl.awaits(pair) => {
                 return self.written(id, pair, message, events);
             }
             _ => {}
         }
-        if let Some(Head { form, .. }) = message.head {
+        if let Some(Head { form, part: Part::Several | Part::Cached { .. }, .. }) = message.head {
+            if envelopes.is_empty() {
+                // The packets with the envelopes are missing, or the capture began after them.
+                events.starts.push((id, Start::Recognised(form, None)));
+                connection.missing.mpi_incomplete += 1;
+            }
             for envelope in &envelopes {
                 events.starts.push((id, Start::Recognised(form, Some(*envelope))));
                 let mpi_bytes = envelope.length.of(0);

@@ -111,16 +111,12 @@ fn message(id_byte: u8, rest: &[u8], transport_bytes: u32, payload: &Payload<'_>
     };
     let first = |protocol, header_bytes| {
         let header_bytes = transport_bytes + header_bytes;
-        let Some(length_bytes) = long(8).or_else(|| payload.is_cut().then_some(u64::MAX)) else { return None };
-        let length = if long(8).is_none() {
-            Length::NotCaptured
-        } else {
+        let length = match long(8) {
             // More follows, so what is here is not all.
-            let here_bytes = u64::from(payload.packet_bytes.saturating_sub(header_bytes));
-            if length_bytes < here_bytes || length_bytes >= LENGTH_LIMIT_BYTES {
-                return None;
-            }
-            Length::Stated(length_bytes)
+            Some(bytes) if bytes < u64::from(payload.packet_bytes.saturating_sub(header_bytes)) => return None,
+            Some(bytes) => Length::Stated(Some(bytes).filter(|&bytes| bytes < LENGTH_LIMIT_BYTES)?),
+            None if payload.is_cut() => Length::NotCaptured,
+            None => return None,
         };
         Some(start(long(0)?, protocol, length, header_bytes, long(16).map(Name::Pieces)))
     };
