@@ -1,16 +1,15 @@
 //! Captures -> profile.
 
+use super::fill::fill;
 use super::spill::Spill;
 use super::{Error, Options, decode_options, pool};
 use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
-use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, Input, TimelineRow, Traffic};
-use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
-use crate::model::{ConnectionKey, Coverage, Kind, Profile, QueuePair};
-use crate::ranks::{self, Belief, Pairs, Witnesses};
+use crate::model::profile::{CmRow, Input};
+use crate::model::{ConnectionKey, Coverage, Kind, Profile};
+use crate::ranks::{self, Belief, Witnesses};
 use crate::reduce::{self, Accumulator, Ending, InputPartial};
-use ibscope_parsers::mpi::Operation;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -346,83 +345,6 @@ fn cm_identity(row: &CmRow) -> impl PartialEq + use<> {
 
 fn cm_order(row: &CmRow) -> impl Ord + use<> {
     (row.src, row.dst, row.local_comm_id, row.remote_comm_id, row.message.clone(), row.time_ns)
-}
-
-/// Writes the tables of connections and time.
-fn fill(profile: &mut Profile, connections: &[ConnectionTotals], belief: &Belief, paired: &Pairs) {
-    for (index, connection) in connections.iter().enumerate() {
-        let key = &connection.key;
-        let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);
-        let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
-        let sender = if key.is_datagram() {
-            Some((key.src_qp, "deth"))
-        } else {
-            paired.partner(receiver).map(|(end, evidence)| (end.qpn, evidence.name()))
-        };
-        let mut traffic = connection.traffic;
-        traffic += mpi(&mut connection.mpi.iter().map(|(class, sums)| (*class, *sums)));
-        profile.connections.push(ConnectionRow {
-            src: key.src,
-            dst: key.dst,
-            kind: key.kind,
-            service: key.service,
-            dest_qp: key.dest_qp,
-            src_qp: sender.map(|(qpn, _)| qpn),
-            src_qp_evidence: sender.map(|(_, evidence)| evidence.to_owned()),
-            first_time_ns: connection.times_ns.0,
-            last_time_ns: connection.times_ns.1,
-            traffic,
-            repeats: connection.repeats,
-            stack: belief.stack(key),
-        });
-        let operations = by_operation(&mut connection.mpi.iter().map(|(class, sums)| (*class, *sums)), belief, key);
-        for (operation, sums) in operations.into_iter().filter(|(operation, _)| *operation != Operation::PointToPoint) {
-            let MpiSums { messages, mpi_bytes } = sums;
-            let operation = operation.name().to_owned();
-            profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
-        }
-        for bin in &connection.bins {
-            let mut traffic = bin.traffic;
-            traffic += mpi(&mut bin.mpi.iter().copied());
-            if traffic != Traffic::default() {
-                let time_ns = bin.bin.saturating_mul(profile.bin_ns);
-                profile.timeline.push(TimelineRow { time_ns, connection: index as u32, traffic });
-            }
-        }
-    }
-    profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));
-}
-
-/// The MPI columns of a connection: its messages of the form that is believed of it.
-fn mpi(sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>, belief: &Belief, key: &ConnectionKey) -> Traffic {
-    let mut traffic = Traffic::default();
-    for (operation, sums) in by_operation(sums, belief, key) {
-        if operation == Operation::PointToPoint {
-            traffic.p2p_messages += sums.messages;
-            traffic.p2p_mpi_bytes += sums.mpi_bytes;
-        } else {
-            traffic.collective_messages += sums.messages;
-            traffic.collective_mpi_bytes += sums.mpi_bytes;
-        }
-    }
-    traffic
-}
-
-/// The messages of the form that is believed of a connection, with what they belong to.
-fn by_operation(
-    sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>,
-    belief: &Belief,
-    key: &ConnectionKey,
-) -> BTreeMap<Operation, MpiSums> {
-    let mut operations = BTreeMap::new();
-    let Some(form) = belief.form(key) else { return operations };
-    let layout = belief.layout(form);
-    for (class, sums) in sums.filter(|(class, _)| class.form == form) {
-        if let Some(operation) = class.operation[layout as usize] {
-            *operations.entry(operation).or_default() += sums;
-        }
-    }
-    operations
 }
 
 fn no_infiniband(coverage: &Coverage) -> Error {

@@ -11,6 +11,7 @@
 
 mod adapt;
 mod analysis;
+mod fill;
 mod messages;
 mod packets;
 mod spill;

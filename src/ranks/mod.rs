@@ -7,6 +7,7 @@
 pub mod rankmap;
 
 mod communicators;
+mod jobs;
 mod pairs;
 mod processes;
 mod stack;

@@ -1,5 +1,6 @@
 //! Which MPI library a connection carries, by the vote of its messages.
 
+use super::jobs::Jobs;
 use super::{Pairs, Witnesses};
 use crate::model::traffic::{ConnectionTotals, Votes, readings};
 use crate::model::{ConnectionKey, QueuePair};
@@ -120,56 +121,6 @@ struct Known {
     pairs: BTreeSet<(Endpoint, Endpoint)>,
     /// Highest rank on any communicator.
     highest_rank: u32,
-}
-
-/// Connections of one form, by the endpoints that talk to each other.
-#[derive(Debug, Default)]
-struct Jobs<'a> {
-    connections: Vec<(&'a ConnectionTotals, Option<u32>)>,
-    /// Any other endpoint of the same group, or itself.
-    towards: BTreeMap<Endpoint, Endpoint>,
-}
-
-impl<'a> Jobs<'a> {
-    fn add(&mut self, connection: &'a ConnectionTotals, rank: Option<u32>) {
-        self.connections.push((connection, rank));
-        let (a, b) = (self.group(connection.key.src), self.group(connection.key.dst));
-        self.towards.insert(a.max(b), a.min(b));
-    }
-
-    fn group(&mut self, endpoint: Endpoint) -> Endpoint {
-        let mut at = endpoint;
-        loop {
-            let next = *self.towards.entry(at).or_insert(at);
-            if next == at {
-                self.towards.insert(endpoint, at);
-                return at;
-            }
-            at = next;
-        }
-    }
-
-    /// All but those of groups in which all senders are one rank: several ports cannot be, and where only one sends, its messages must be
-    /// of a kind that nothing else looks like, or UCX must have wired it up.
-    fn believable(mut self, form: Form, wired_up: &BTreeSet<Endpoint>) -> Vec<&'a ConnectionTotals> {
-        let is_distinct = matches!(form, Form::Rxm | Form::UcxUd | Form::Ob1 | Form::Nccl);
-        let mut claims: BTreeMap<Endpoint, BTreeSet<(Endpoint, Option<u32>)>> = BTreeMap::new();
-        for (connection, rank) in std::mem::take(&mut self.connections) {
-            let group = self.group(connection.key.src);
-            claims.entry(group).or_default().insert((connection.key.src, rank));
-            self.connections.push((connection, rank));
-        }
-        let is_job = |claims: &BTreeSet<(Endpoint, Option<u32>)>| {
-            let senders: BTreeSet<Endpoint> = claims.iter().map(|(sender, _)| *sender).collect();
-            let ranks: BTreeSet<Option<u32>> = claims.iter().map(|(_, rank)| *rank).collect();
-            let is_wired_up = || senders.iter().any(|sender| wired_up.contains(sender));
-            ranks.len() > 1 || ranks.contains(&None) || senders.len() < 2 && (is_distinct || is_wired_up())
-        };
-        let connections = std::mem::take(&mut self.connections);
-        let of_jobs =
-            connections.into_iter().filter(|(connection, _)| is_job(&claims[&self.group(connection.key.src)]));
-        of_jobs.map(|(connection, _)| connection).collect()
-    }
 }
 
 fn receiver(key: &ConnectionKey) -> QueuePair {

@@ -1,6 +1,7 @@
 //! The program as a person or a script uses it.
 
 mod inputs;
+mod messages;
 mod streams;
 mod tables;
 mod windows;

@@ -1,0 +1,229 @@
+//! Requests that are seen for the first time -> starts of messages, and messages.
+
+use super::assembly::Transport;
+use super::envelopes::{First, reth};
+use super::nccl::Verdict;
+use super::{Depth, Events, MAX_WIREUPS, Tracker, introductions};
+use crate::model::{Missing, MpiMessage, PacketRecord, Start};
+use ibscope_parsers::Endpoint;
+use ibscope_parsers::ib::Service;
+use ibscope_parsers::mpi::{self, Envelope, Form, Head, Length, Matching, Name, Part};
+
+impl Tracker {
+    /// A request that is seen for the first time.
+    pub(super) fn request(
+        &mut self,
+        id: u32,
+        packet: &PacketRecord,
+        batch_bytes: &[u8],
+        number: i64,
+        events: &mut Events,
+    ) {
+        let opcode = packet.opcode();
+        if !(opcode.is_send() || opcode.is_write()) {
+            if self.depth >= Depth::Messages {
+                if opcode.is_atomic() {
+                    self.messages.atomic(id, packet);
+                } else if opcode.is_read_request()
+                    && let Some(reth) = reth(packet, batch_bytes)
+                {
+                    self.messages.read(id, packet, reth.va, |connection| self.pairing.likely(connection));
+                }
+            }
+            return;
+        }
+        let payload = packet.payload(batch_bytes);
+        let begins = opcode.is_first() || opcode.is_only();
+        let head = if begins { self.head(id, packet, batch_bytes, events) } else { None };
+        if opcode.is_only() && head.is_none() && !self.asks_for_data(packet) {
+            return;
+        }
+        let message = begins.then(|| self.begin(id, packet, batch_bytes, head));
+        if opcode.is_only() {
+            if let Some(message) = message {
+                self.finished(id, (packet.src, packet.dst), &message, payload, events);
+            }
+            return;
+        }
+        let connection = &mut self.connections[id as usize];
+        let keep =
+            message.as_ref().is_some_and(|message| matches!(message.head, Some(Head { part: Part::Several, .. })));
+        let done = connection.assembly.packet(packet, payload, number, message, keep);
+        let evicted = connection.assembly.evict();
+        for message in [done, evicted].into_iter().flatten() {
+            let missing = &mut self.connections[id as usize].missing;
+            missing.evicted += u64::from(!message.complete);
+            note(missing, &message);
+            self.finished(id, (packet.src, packet.dst), &message, &message.kept, events);
+        }
+    }
+
+    /// Whether messages without an envelope matter.
+    fn asks_for_data(&self, packet: &PacketRecord) -> bool {
+        self.depth >= Depth::Messages || packet.opcode().is_write() && self.nccl.awaits((packet.src, packet.dst))
+    }
+
+    /// What the first packet of a message shows.
+    fn head(&mut self, id: u32, packet: &PacketRecord, batch_bytes: &[u8], events: &mut Events) -> Option<Head> {
+        let pair = (packet.src, packet.dst);
+        let payload = packet.payload(batch_bytes);
+        match self.connections[id as usize].envelopes.first(packet, batch_bytes) {
+            First::Known(head) if head.form == Form::Nccl => {
+                let follows = self.nccl.invitation(pair, id, payload, packet.extension);
+                events.starts.push((id, if follows { Start::Recognised(Form::Nccl, None) } else { Start::Unknown }));
+                follows.then_some(head)
+            }
+            First::Known(head) => {
+                self.known(id, packet, payload, &head, events);
+                Some(head)
+            }
+            First::Repeated => {
+                events.starts.push((id, Start::Repeated));
+                None
+            }
+            First::Unknown => {
+                events.starts.push((id, Start::Unknown));
+                None
+            }
+            First::Data => None,
+        }
+    }
+
+    /// The first packet of a message that is followed to its end.
+    fn begin(&mut self, id: u32, packet: &PacketRecord, batch_bytes: &[u8], head: Option<Head>) -> Transport {
+        let pair = (packet.src, packet.dst);
+        let needs_target = packet.opcode().is_write() && self.asks_for_data(packet);
+        let target = needs_target.then(|| reth(packet, batch_bytes)).flatten().map(|reth| (reth.va, reth.dma_len));
+        let message = Transport::new(packet, head, target);
+        if self.depth >= Depth::Messages {
+            self.messages.begin(pair, id, &message);
+        }
+        message
+    }
+
+    /// The first packet of a message of an MPI library.
+    fn known(&mut self, id: u32, packet: &PacketRecord, payload: &[u8], head: &Head, events: &mut Events) {
+        let form = head.form;
+        let pair = (packet.src, packet.dst);
+        let start = |envelope| (id, Start::Recognised(form, envelope));
+        match head.part {
+            Part::Start(begun) => {
+                events.starts.push(start(Some(begun.envelope)));
+                match begun.envelope.length {
+                    Length::Stated(mpi_bytes) => {
+                        let message = MpiMessage { form, envelope: begun.envelope, mpi_bytes, time_ns: packet.time_ns };
+                        events.mpi.push((id, message));
+                    }
+                    Length::NotCaptured => self.connections[id as usize].missing.mpi_cut += 1,
+                    // Known when all of the message is there.
+                    Length::Beyond(_) => {}
+                }
+                if let Some(name @ Name::Request(_)) = begun.name {
+                    self.echoes.request(pair, name, id);
+                }
+            }
+            // Their envelopes are read when all of the message is there.
+            Part::Several | Part::Cached { .. } => {}
+            Part::Grant { of, .. } | Part::Done { of } => {
+                events.starts.push(start(None));
+                self.echoes.answer(pair, of, id);
+            }
+            Part::Data { .. } => events.starts.push(start(None)),
+            Part::Control => {
+                events.starts.push(start(None));
+                if self.wireups.len() < MAX_WIREUPS {
+                    self.wireups.extend(introductions::wireup(form, packet, payload));
+                }
+                if packet.opcode().service() == Service::Ud && self.introductions.len() < MAX_WIREUPS {
+                    self.introductions.extend(introductions::introduction(form, packet, payload));
+                }
+            }
+        }
+    }
+
+    /// A message that is complete, or that nothing more will come of. `body` is its captured payload, where that is needed.
+    pub(super) fn finished(
+        &mut self,
+        id: u32,
+        pair: (Endpoint, Endpoint),
+        message: &Transport,
+        body: &[u8],
+        events: &mut Events,
+    ) {
+        let connection = &mut self.connections[id as usize];
+        let mut envelopes: Vec<Envelope> = Vec::new();
+        match message.head {
+            Some(Head { form, part: Part::Start(start), .. }) if matches!(start.envelope.length, Length::Beyond(_)) => {
+                if let Some(message_bytes) = message.message_bytes {
+                    let mpi_bytes = start.envelope.length.of(message_bytes);
+                    let time_ns = message.times_ns.0;
+                    events.mpi.push((id, MpiMessage { form, envelope: start.envelope, mpi_bytes, time_ns }));
+                } else {
+                    connection.missing.mpi_incomplete += 1;
+                }
+            }
+            Some(Head { form, part: Part::Several, .. }) => {
+                let message_bytes = message.message_bytes.and_then(|bytes| u32::try_from(bytes).ok());
+                envelopes.extend(message_bytes.into_iter().flat_map(|bytes| mpi::several(form, body, bytes)));
+            }
+            Some(Head { part: Part::Cached { mpi_bytes }, .. }) => {
+                let length = Length::Stated(mpi_bytes);
+                let cached = connection.envelopes.cached().map(Matching::Named);
+                envelopes.extend(cached.map(|matching| Envelope { matching, length }));
+            }
+            None if message.opcode.is_write() && self.nccl.awaits(pair) => {
+                return self.written(id, pair, message, events);
+            }
+            _ => {}
+        }
+        if let Some(Head { form, part: Part::Several | Part::Cached { .. }, .. }) = message.head {
+            if envelopes.is_empty() {
+                // The packets with the envelopes are missing, or the capture began after them.
+                events.starts.push((id, Start::Recognised(form, None)));
+                connection.missing.mpi_incomplete += 1;
+            }
+            for envelope in &envelopes {
+                events.starts.push((id, Start::Recognised(form, Some(*envelope))));
+                let mpi_bytes = envelope.length.of(0);
+                let time_ns = message.times_ns.0;
+                events.mpi.push((id, MpiMessage { form, envelope: *envelope, mpi_bytes, time_ns }));
+            }
+        }
+        if self.depth >= Depth::Messages {
+            self.messages.transport(pair, id, message, &envelopes);
+            events.messages.extend(self.messages.take());
+        }
+    }
+
+    /// A WRITE without an envelope, while NCCL waits for some.
+    fn written(&mut self, id: u32, pair: (Endpoint, Endpoint), message: &Transport, events: &mut Events) {
+        match self.nccl.write(pair, id, message) {
+            Verdict::Other => {
+                if self.depth >= Depth::Messages {
+                    self.messages.transport(pair, id, message, &[]);
+                }
+            }
+            Verdict::Data => events.starts.push((id, Start::Recognised(Form::Nccl, None))),
+            Verdict::Ends(messages) => {
+                for (envelope, written) in messages {
+                    events.starts.push((id, Start::Recognised(Form::Nccl, envelope)));
+                    let Some(envelope) = envelope else { continue };
+                    let (mpi_bytes, time_ns) = (written.length_bytes, written.times_ns.0);
+                    events.mpi.push((id, MpiMessage { form: Form::Nccl, envelope, mpi_bytes, time_ns }));
+                    if self.depth >= Depth::Messages {
+                        self.messages.written(&written, envelope.matching);
+                    }
+                }
+            }
+        }
+        if self.depth >= Depth::Messages {
+            events.messages.extend(self.messages.take());
+        }
+    }
+}
+
+/// Notes a message that nothing more will come of.
+pub(super) fn note(missing: &mut Missing, message: &Transport) {
+    missing.with_gaps += u64::from(!message.complete);
+    missing.without_start += u64::from(!message.started);
+}
