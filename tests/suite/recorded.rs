@@ -187,3 +187,20 @@ fn one_port_of_four_shows_the_pairs_of_its_node() {
     }
     assert_eq!(checked, 6 * 4, "ports of the runs on four nodes");
 }
+
+/// Two jobs in one analysis: each has a rank 0, so neither is believed, and the reader is told who claims it.
+#[test]
+fn ranks_that_two_ports_claim_are_said_and_not_believed() {
+    let inputs = [runs::named("ompi-rc-ring2").node(1), runs::named("ompi-openib-ring2").sink()];
+    let together = profile(&inputs);
+    assert_eq!(together.ranks, []);
+    for (rank, [ip, lid]) in [(0, ["10.77.0.1", "17"]), (1, ["10.77.0.2", "18"])] {
+        let says = |note: &&String| {
+            note.starts_with(&format!("rank {rank} is claimed by")) && note.contains(ip) && note.contains(lid)
+        };
+        assert_eq!(together.notes.iter().filter(says).count(), 1, "{:?}", together.notes);
+    }
+    let messages = |profile: &Profile| by_rank(profile).values().map(|sums| sums.0).sum::<u64>();
+    let alone: u64 = inputs.iter().map(|path| messages(&profile(std::slice::from_ref(path)))).sum();
+    assert_eq!((messages(&together), by_rank(&together).len()), (alone, 1), "counted all the same, as unknown");
+}
