@@ -17,11 +17,12 @@ mod messages;
 mod nccl;
 mod pairing;
 mod requests;
+mod timing;
 
 pub use cm::connection_management;
 
 use crate::model::{
-    ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, RawMessage, Seen, Start, Turn, Wireup,
+    ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, RawMessage, Seen, Start, Timing, Turn, Wireup,
 };
 use assembly::Assembly;
 use echoes::Echoes;
@@ -33,6 +34,7 @@ use ledger::Ledger;
 use messages::Messages;
 use nccl::Nccl;
 use pairing::Pairing;
+use timing::Clock;
 use std::collections::HashMap;
 
 /// Path MTU that is assumed for the span of a READ request while none is known: the largest, so that a span is never
@@ -58,6 +60,8 @@ pub enum Depth {
 #[derive(Debug)]
 pub struct Tracker {
     depth: Depth,
+    /// Times between packets are measured.
+    times: bool,
     index: HashMap<ConnectionKey, u32, FixedState>,
     connections: Vec<Connection>,
     /// Largest payload of a First or Middle packet between two endpoints (in order): the path MTU.
@@ -90,6 +94,7 @@ struct Connection {
     others: u32,
     assembly: Assembly,
     envelopes: Envelopes,
+    clock: Clock,
     missing: Missing,
 }
 
@@ -102,6 +107,8 @@ pub struct Events {
     pub mpi: Vec<(u32, MpiMessage)>,
     /// Messages that are complete, or that nothing more will come of.
     pub messages: Vec<RawMessage>,
+    /// Times between packets.
+    pub timings: Vec<Timing>,
 }
 
 impl Events {
@@ -110,15 +117,18 @@ impl Events {
         self.starts.clear();
         self.mpi.clear();
         self.messages.clear();
+        self.timings.clear();
     }
 }
 
 impl Tracker {
-    /// A tracker that has seen nothing.
+    /// A tracker that has seen nothing. `times` asks for the times between packets, which take [`Depth::Envelopes`] at least: what
+    /// answers what is told by the pairs of connections.
     #[must_use]
-    pub fn new(depth: Depth) -> Self {
+    pub fn new(depth: Depth, times: bool) -> Self {
         Self {
             depth,
+            times: times && depth >= Depth::Envelopes,
             index: HashMap::default(),
             connections: Vec::new(),
             mtu_bytes: HashMap::default(),
@@ -149,6 +159,15 @@ impl Tracker {
         };
         let counts_message = opcode.is_request() && !(opcode.is_first() || opcode.is_middle());
         let seen = Seen { connection: id, turn, occurrence, counts_message };
+        if self.times && occurrence <= 2 && packet.kind() == Kind::Data && packet.time_ns != PacketRecord::NO_TIME {
+            if matches!(turn, Turn::Request | Turn::Response) {
+                self.time_sight(id, packet, turn, (number, occurrence), &mut events.timings);
+            }
+            // What is seen for the first time votes first.
+            if occurrence == 2 && matches!(turn, Turn::Response | Turn::Acknowledge) && !key.is_datagram() {
+                self.time_answer(id, packet, occurrence, &mut events.timings);
+            }
+        }
         if occurrence != 1 || self.depth == Depth::Packets || packet.kind() != Kind::Data {
             return seen;
         }
@@ -157,14 +176,19 @@ impl Tracker {
             let wants_answer = packet.ack_requested() || opcode.is_read_request() || opcode.is_atomic();
             match turn {
                 Turn::Request if wants_answer => self.pairing.request(&key, id, packet.psn().value()),
-                Turn::Response | Turn::Acknowledge => self.pairing.answer(&key, id, packet.psn().value()),
+                Turn::Response | Turn::Acknowledge => {
+                    self.pairing.answer(&key, id, packet.psn().value());
+                    if self.times && packet.time_ns != PacketRecord::NO_TIME {
+                        self.time_answer(id, packet, occurrence, &mut events.timings);
+                    }
+                }
                 Turn::Request | Turn::Other => {}
             }
         }
         match turn {
             Turn::Request => self.request(id, packet, batch_bytes, number, events),
             Turn::Response if self.depth >= Depth::Messages => {
-                self.messages.read_response(id, packet, self.pairing.likely(id));
+                self.messages.read_response(id, packet, self.pairing.partner(id));
             }
             Turn::Response | Turn::Acknowledge | Turn::Other => {}
         }

@@ -26,6 +26,9 @@ const MAX_PSNS: usize = 1 << 12;
 /// Votes that settle a connection's partner: from there on neither its requests nor its answers are looked at.
 const SETTLED: u32 = 64;
 
+/// How much better the favourite must be than the next.
+const CLEAR: u32 = 2;
+
 /// Votes for the other direction of connections.
 #[derive(Debug, Default)]
 pub(super) struct Pairing {
@@ -113,10 +116,12 @@ impl Pairing {
         waiting.shrink_to_fit();
     }
 
-    /// The connection whose requests this one most likely answers, as far as that can be told by now.
-    pub(super) fn likely(&self, connection: u32) -> Option<u32> {
-        let best = self.votes(connection).iter().max_by_key(|&&(partner, count)| (count, std::cmp::Reverse(partner)));
-        best.map(|(partner, _)| *partner)
+    /// The connection whose requests this one answers, if that is clear by now: the favourite has twice the votes of the next.
+    pub(super) fn partner(&self, connection: u32) -> Option<u32> {
+        let votes = self.votes(connection);
+        let &(best, most) = votes.iter().max_by_key(|(_, count)| *count)?;
+        let next = votes.iter().filter(|(partner, _)| *partner != best).map(|(_, count)| *count).max().unwrap_or(0);
+        (most >= next.saturating_mul(CLEAR)).then_some(best)
     }
 
     /// The votes of a connection that answers: numbers of connections in the other direction, and how often.

@@ -9,6 +9,9 @@ use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Service;
 use ibscope_parsers::mpi::{self, Envelope, Form, Head, Length, Matching, Name, Part};
 
+/// What an atomic operation works on.
+const ATOMIC_BYTES: u64 = 8;
+
 impl Tracker {
     /// A request that is seen for the first time.
     pub(super) fn request(
@@ -27,13 +30,18 @@ impl Tracker {
                 } else if opcode.is_read_request()
                     && let Some(reth) = reth(packet, batch_bytes)
                 {
-                    self.messages.read(id, packet, reth.va, |connection| self.pairing.likely(connection));
+                    self.messages.read(id, packet, reth.va, |connection| self.pairing.partner(connection));
                 }
             }
+            let bytes = if opcode.is_read_request() { u64::from(packet.extension) } else { ATOMIC_BYTES };
+            self.time_request(id, packet, bytes, &mut events.timings);
             return;
         }
         let payload = packet.payload(batch_bytes);
         let begins = opcode.is_first() || opcode.is_only();
+        if begins {
+            self.time_request(id, packet, u64::from(packet.payload_bytes), &mut events.timings);
+        }
         let head = if begins { self.head(id, packet, batch_bytes, events) } else { None };
         if opcode.is_only() && head.is_none() && !self.asks_for_data(packet) {
             return;
@@ -49,6 +57,14 @@ impl Tracker {
         let keep =
             message.as_ref().is_some_and(|message| matches!(message.head, Some(Head { part: Part::Several, .. })));
         let done = connection.assembly.packet(packet, payload, number, message, keep);
+        if opcode.is_last() {
+            let bytes = done.as_ref().and_then(|message| message.message_bytes).unwrap_or(0);
+            self.time_request(id, packet, bytes, &mut events.timings);
+        }
+        if let Some(message) = &done {
+            self.time_message(id, message, &mut events.timings);
+        }
+        let connection = &mut self.connections[id as usize];
         let evicted = connection.assembly.evict();
         for message in [done, evicted].into_iter().flatten() {
             let missing = &mut self.connections[id as usize].missing;

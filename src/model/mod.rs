@@ -2,16 +2,20 @@
 
 pub mod batch;
 pub mod coverage;
+pub mod histogram;
 pub mod message;
 pub mod packet;
 pub mod profile;
 pub mod rank_index;
+pub mod timing;
 pub mod traffic;
 
 pub use batch::Batch;
 pub use coverage::Coverage;
+pub use histogram::{Histogram, HistogramParts};
 pub use message::{MessageRow, Moved, RawMessage};
 pub use packet::{InspectedPacket, Kind, PacketRecord};
 pub use profile::Profile;
 pub use rank_index::RankIndex;
+pub use timing::{Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup};

@@ -1,6 +1,6 @@
 //! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
 
-use super::{ConnectionKey, Coverage, Kind};
+use super::{ConnectionKey, Coverage, Histogram, Kind, TimingKey};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,6 +28,8 @@ pub struct Profile {
     pub timeline: Vec<TimelineRow>,
     /// Messages of collective operations, sorted by connection and operation.
     pub collectives: Vec<CollectiveRow>,
+    /// Times between packets, sorted by connection and what they are of.
+    pub latencies: Vec<LatencyRow>,
     /// Connection management messages, sorted by time.
     pub cm: Vec<CmRow>,
 }
@@ -108,6 +110,17 @@ pub struct CollectiveRow {
     pub messages: u64,
     /// Their MPI bytes.
     pub mpi_bytes: u64,
+}
+
+/// Times between packets of one connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatencyRow {
+    /// Index into [`Profile::connections`]: that of the requests.
+    pub connection: u32,
+    /// From which moment to which, and of what.
+    pub timing: TimingKey,
+    /// The times, in nanoseconds.
+    pub histogram: Histogram,
 }
 
 /// What matrices and timelines add up.

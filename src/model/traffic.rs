@@ -1,6 +1,6 @@
 //! Connections, what was seen of them, and the sums over them.
 
-use super::Kind;
+use super::{Histogram, Kind, TimingKey};
 use super::profile::{Repeats, Traffic};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
@@ -281,6 +281,8 @@ pub struct ConnectionTotals {
     pub partners: BTreeMap<Qpn, u64>,
     /// The same from answers that repeat the number of a request.
     pub echoes: BTreeMap<Qpn, u64>,
+    /// Times between packets.
+    pub timings: BTreeMap<TimingKey, Histogram>,
     /// The same sums over time, sorted by bin.
     pub bins: Vec<BinTotals>,
 }

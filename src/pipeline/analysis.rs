@@ -126,7 +126,7 @@ struct Shard {
 impl Analysis {
     fn new(inputs: usize, options: &Options, depth: Depth) -> Self {
         let shard = || Shard {
-            tracker: Tracker::new(depth),
+            tracker: Tracker::new(depth, options.read_times),
             sums: Accumulator::new(options.bin_ns),
             cm: Vec::new(),
             cm_lost: 0,
@@ -326,6 +326,9 @@ impl Shard {
         }
         for (connection, message) in self.events.mpi.drain(..) {
             self.sums.message(connection, &message);
+        }
+        for timing in self.events.timings.drain(..) {
+            self.sums.timing(&timing);
         }
         for message in self.events.messages.drain(..) {
             self.spill.iter_mut().for_each(|spill| spill.push(&message));

@@ -1,6 +1,6 @@
 //! Settled sums, and what is believed of them -> the tables of the profile.
 
-use crate::model::profile::{CollectiveRow, ConnectionRow, TimelineRow, Traffic};
+use crate::model::profile::{CollectiveRow, ConnectionRow, LatencyRow, TimelineRow, Traffic};
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
 use crate::model::{ConnectionKey, Profile, QueuePair};
 use crate::ranks::{Belief, Pairs};
@@ -39,6 +39,9 @@ pub(super) fn fill(profile: &mut Profile, connections: &[ConnectionTotals], beli
             let MpiSums { messages, mpi_bytes } = sums;
             let operation = operation.name().to_owned();
             profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
+        }
+        for (&timing, histogram) in &connection.timings {
+            profile.latencies.push(LatencyRow { connection: index as u32, timing, histogram: histogram.clone() });
         }
         for bin in &connection.bins {
             let mut traffic = bin.traffic;

@@ -47,6 +47,8 @@ pub struct Options {
     pub max_cells: usize,
     /// Look for MPI envelopes.
     pub read_mpi: bool,
+    /// Measure the times between packets; takes `read_mpi`, which tells what answers what.
+    pub read_times: bool,
     /// Verify the ICRC of every packet that was captured whole.
     pub check_icrc: bool,
     /// Compute SHA-256 of the inputs beside XXH3-128.
@@ -68,6 +70,7 @@ impl Default for Options {
             bin_ns: Some(DEFAULT_BIN_NS),
             max_cells: DEFAULT_MAX_CELLS,
             read_mpi: true,
+            read_times: true,
             check_icrc: true,
             sha256: false,
             from: None,

@@ -6,6 +6,8 @@
 //! | `connections.parquet` | one row per directed connection, sorted by source, destination, queue pair |
 //! | `timeline.parquet` | sums per bin and connection (`connection` is the row number in the table above), sorted by time |
 //! | `collectives.parquet` | messages of collective operations per connection and operation |
+//! | `latencies.parquet` | times between packets per connection, interval, verb and size class: extremes, sums, quantiles |
+//! | `latency_buckets.parquet` | their histograms: `latency` is the row number in the table above |
 //! | `cm.parquet` | connection management messages, sorted by time |
 //!
 //! Units stand in the column names. The same captures and options give the same bytes on any machine with any number of
@@ -14,6 +16,7 @@
 //! **Version**: whoever changes the meaning, name or type of a field or column raises [`VERSION`].
 
 mod document;
+mod latencies;
 mod messages;
 mod tables;
 
@@ -33,6 +36,8 @@ const DOCUMENT: &str = "profile.json";
 const CONNECTIONS: &str = "connections.parquet";
 const TIMELINE: &str = "timeline.parquet";
 const COLLECTIVES: &str = "collectives.parquet";
+const LATENCIES: &str = "latencies.parquet";
+const LATENCY_BUCKETS: &str = "latency_buckets.parquet";
 const CM: &str = "cm.parquet";
 
 /// A profile that could not be written or read.
@@ -138,6 +143,8 @@ impl Writer {
             (CONNECTIONS, tables::connections(&profile.connections)),
             (TIMELINE, tables::timeline(&profile.timeline)),
             (COLLECTIVES, tables::collectives(&profile.collectives)),
+            (LATENCIES, latencies::table(&profile.latencies)),
+            (LATENCY_BUCKETS, latencies::buckets(&profile.latencies)),
             (CM, tables::cm(&profile.cm)),
         ];
         let mut digests = BTreeMap::new();
@@ -188,7 +195,7 @@ fn in_the_way(place: &Path) -> Result<(), ProfileError> {
     }
     for entry in fs::read_dir(place).map_err(io_error(place, "cannot be read"))? {
         let name = entry.map_err(io_error(place, "cannot be read"))?.file_name();
-        if ![DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, CM].iter().any(|own| name == **own) {
+        if ![DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, LATENCIES, LATENCY_BUCKETS, CM].iter().any(|own| name == **own) {
             return refuse(format!("holds {} beside the profile", name.display()));
         }
     }
@@ -235,6 +242,8 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     profile.timeline = tables::read_timeline(&path, bytes, profile.connections.len())?;
     let (path, bytes) = table(COLLECTIVES)?;
     profile.collectives = tables::read_collectives(&path, bytes, profile.connections.len())?;
+    let (latencies, buckets) = (table(LATENCIES)?, table(LATENCY_BUCKETS)?);
+    profile.latencies = latencies::read(latencies, buckets, profile.connections.len())?;
     let (path, bytes) = table(CM)?;
     profile.cm = tables::read_cm(&path, bytes)?;
     Ok(profile)

@@ -86,6 +86,8 @@ macro_rules! column {
     };
 }
 
+pub(super) use column;
+
 /// The table of connections.
 pub(super) fn connections(rows: &[ConnectionRow]) -> PolarsResult<DataFrame> {
     let mut columns = vec![
@@ -277,7 +279,7 @@ pub(super) fn read_cm(path: &Path, bytes: Vec<u8>) -> Result<Vec<CmRow>, Profile
 }
 
 /// A table that was read.
-struct Table<'a> {
+pub(super) struct Table<'a> {
     path: &'a Path,
     frame: DataFrame,
 }
@@ -285,7 +287,7 @@ struct Table<'a> {
 /// The values of one column, with gaps.
 macro_rules! reader {
     ($name:ident, $type:ty, $access:ident, $own:expr) => {
-        fn $name(&self, name: &str) -> Result<Vec<Option<$type>>, ProfileError> {
+        pub(super) fn $name(&self, name: &str) -> Result<Vec<Option<$type>>, ProfileError> {
             let column = self.frame.column(name).and_then(Column::$access).map_err(|source| self.unreadable(source))?;
             Ok(column.iter().map($own).collect())
         }
@@ -293,7 +295,7 @@ macro_rules! reader {
 }
 
 impl<'a> Table<'a> {
-    fn open(path: &'a Path, bytes: Vec<u8>) -> Result<Self, ProfileError> {
+    pub(super) fn open(path: &'a Path, bytes: Vec<u8>) -> Result<Self, ProfileError> {
         let frame = ParquetReader::new(Cursor::new(bytes)).finish().map_err(|source| ProfileError::Table {
             path: path.to_owned(),
             action: "read",
@@ -307,19 +309,19 @@ impl<'a> Table<'a> {
     reader!(u64, u64, u64, |value| value);
     reader!(i64, i64, i64, |value| value);
 
-    fn u64s<const N: usize>(&self, names: [&str; N]) -> Result<Vec<Vec<Option<u64>>>, ProfileError> {
+    pub(super) fn u64s<const N: usize>(&self, names: [&str; N]) -> Result<Vec<Vec<Option<u64>>>, ProfileError> {
         names.into_iter().map(|name| self.u64(name)).collect()
     }
 
-    fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.frame.height()
     }
 
-    fn value<T: Clone>(&self, column: &[Option<T>], row: usize) -> Result<T, ProfileError> {
+    pub(super) fn value<T: Clone>(&self, column: &[Option<T>], row: usize) -> Result<T, ProfileError> {
         column.get(row).cloned().flatten().ok_or_else(|| self.bad(row, "a value is missing".to_owned()))
     }
 
-    fn values<const N: usize>(&self, columns: &[Vec<Option<u64>>], row: usize) -> Result<[u64; N], ProfileError> {
+    pub(super) fn values<const N: usize>(&self, columns: &[Vec<Option<u64>>], row: usize) -> Result<[u64; N], ProfileError> {
         let mut values = [0; N];
         for (value, column) in values.iter_mut().zip(columns) {
             *value = self.value(column, row)?;
@@ -328,7 +330,7 @@ impl<'a> Table<'a> {
     }
 
     /// A row number in the table of connections.
-    fn connection(&self, column: &[Option<u32>], row: usize, connections: usize) -> Result<u32, ProfileError> {
+    pub(super) fn connection(&self, column: &[Option<u32>], row: usize, connections: usize) -> Result<u32, ProfileError> {
         let connection = self.value(column, row)?;
         if connection as usize >= connections {
             return Err(self.bad(row, format!("connection {connection} is not in the table of {connections}")));
@@ -341,7 +343,7 @@ impl<'a> Table<'a> {
         text.parse().map_err(|error| self.bad(row, format!("`{text}` is {error}")))
     }
 
-    fn bad(&self, row: usize, what: String) -> ProfileError {
+    pub(super) fn bad(&self, row: usize, what: String) -> ProfileError {
         ProfileError::Value { path: self.path.to_owned(), row, what }
     }
 

@@ -13,7 +13,7 @@ mod settle;
 pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 
 use crate::model::traffic::{MpiClass, MpiSums, Votes};
-use crate::model::{MpiMessage, PacketRecord, Seen, Start, Sums, Turn};
+use crate::model::{Histogram, MpiMessage, PacketRecord, Seen, Sight, Start, Sums, Timing, TimingKey, Turn};
 use bins::{Bins, Slot};
 use std::collections::BTreeMap;
 
@@ -41,6 +41,7 @@ pub struct Partial {
     times_ns: Option<(i64, i64)>,
     mpi: BTreeMap<MpiClass, MpiSums>,
     votes: Votes,
+    timings: BTreeMap<(Sight, TimingKey), Histogram>,
     bins: Bins,
 }
 
@@ -92,6 +93,12 @@ impl Accumulator {
     pub fn start(&mut self, connection: u32, start: Start) {
         let Some(partial) = self.partials.get_mut(connection as usize) else { return };
         partial.votes.start(start);
+    }
+
+    /// Adds a time between packets.
+    pub fn timing(&mut self, timing: &Timing) {
+        let Some(partial) = self.partials.get_mut(timing.connection as usize) else { return };
+        partial.timings.entry((timing.sight, timing.key)).or_default().record(timing.ns);
     }
 
     /// Adds an MPI message.

@@ -6,7 +6,7 @@ use super::points::{self, Point};
 use super::{OCCURRENCES, Partial};
 use crate::model::profile::{Repeats, Traffic};
 use crate::model::traffic::{BinTotals, ConnectionTotals};
-use crate::model::{ConnectionKey, Missing, Sums, Turn};
+use crate::model::{ConnectionKey, Missing, Sight, Sums, Turn};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
@@ -146,7 +146,11 @@ impl One {
         let [partners, echoes] = ending.partners.clone().map(|votes| votes.into_iter().collect());
         let (mpi, votes) = (partial.mpi, partial.votes);
         let inputs = vec![input];
-        let totals = ConnectionTotals { key, times_ns, traffic, repeats, mpi, votes, inputs, partners, echoes, bins };
+        // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
+        let right = if twice { Sight::Twice } else { Sight::Alone };
+        let timings = partial.timings.into_iter().filter(|((sight, _), _)| *sight == right || *sight == Sight::Any);
+        let timings = timings.map(|((_, key), histogram)| (key, histogram)).collect();
+        let totals = ConnectionTotals { key, times_ns, traffic, repeats, mpi, votes, inputs, partners, echoes, timings, bins };
         Self { totals, ending, mirror_copies }
     }
 }
@@ -205,6 +209,9 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     }
     total.votes.merge(&later.votes);
     total.inputs.extend(later.inputs);
+    for (key, histogram) in later.timings {
+        total.timings.entry(key).or_default().merge(&histogram);
+    }
     for (votes, others) in [(&mut total.partners, later.partners), (&mut total.echoes, later.echoes)] {
         for (qpn, count) in others {
             *votes.entry(qpn).or_default() += count;

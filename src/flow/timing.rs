@@ -1,0 +1,272 @@
+//! When packets of a connection were seen -> the times between what asks and what answers.
+//!
+//! The answers to the requests of `A -> B, QP b` come on `B -> A, QP a`: another connection, which the packets do not name. Which one it is
+//! is told by `pairing`; until that is clear, answers wait, so that none is counted for the wrong connection.
+
+use super::Tracker;
+use super::assembly::Transport;
+use crate::model::{Interval, PacketRecord, Sight, SizeClass, Timing, TimingKey, Turn, Verb};
+use ibscope_parsers::Psn;
+use ibscope_parsers::ib::Service;
+use std::collections::VecDeque;
+
+/// Messages of a connection that may wait for an answer.
+const MAX_WAITING: usize = 1 << 8;
+/// Answers that may wait until it is known what they answer.
+const MAX_HELD: usize = 1 << 8;
+/// What is kept at first, and at most, for the second sight of packets. Only a capture of two ports needs more, and asks for it.
+const FIRST_ROOM: usize = 16;
+const MAX_ROOM: usize = 1 << 12;
+
+/// The clock of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    /// Requests that wait for an answer, in the order sent.
+    waiting: VecDeque<Waiting>,
+    /// Those whose answer was seen once: at a sink it comes again.
+    answered: VecDeque<Waiting>,
+    /// Answers on this connection whose partner is not known yet.
+    held: VecDeque<Answer>,
+    /// First sights of requests and of responses by number.
+    firsts: [VecDeque<(i64, i64)>; 2],
+    /// Entries that `answered` and each of `firsts` may hold.
+    room: usize,
+    last_start_ns: Option<i64>,
+    /// Requests given up because too many waited.
+    forgotten: u64,
+}
+
+/// A request that wants an answer.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// The PSN that the answer has to reach: of the last packet of a message, of a READ request, of an atomic.
+    psn: Psn,
+    verb: Verb,
+    size: SizeClass,
+    time_ns: i64,
+    /// The first response was seen so often.
+    first_responses: u8,
+}
+
+/// What answers.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    psn: Psn,
+    kind: AnswerKind,
+    time_ns: i64,
+    /// Seen for the first time (0) or the second (1).
+    sight: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AnswerKind {
+    /// ACK: everything up to its PSN has arrived.
+    Acknowledge,
+    /// NAK: everything before its PSN has arrived.
+    Refuse,
+    /// Response to a READ, or to an atomic, that begins, ends, or both.
+    Response { verb: Verb, first: bool, last: bool },
+}
+
+impl Tracker {
+    /// An answer that is seen for the first or second time: measured at once, or when it is clear what it answers.
+    pub(super) fn time_answer(&mut self, id: u32, packet: &PacketRecord, occurrence: u32, timings: &mut Vec<Timing>) {
+        let sight = usize::from(occurrence == 2);
+        let answer = Answer { psn: packet.psn(), kind: AnswerKind::of(packet), time_ns: packet.time_ns, sight };
+        let held = &mut self.connections[id as usize].clock.held;
+        let Some(partner) = self.pairing.partner(id) else {
+            if held.len() < MAX_HELD {
+                held.push_back(answer);
+            }
+            return;
+        };
+        let held = std::mem::take(held);
+        let clock = &mut self.connections[partner as usize].clock;
+        for answer in held.iter().chain([&answer]) {
+            clock.answer(partner, answer, timings);
+        }
+    }
+
+    /// A request or response that is seen for the first or second time, for the time between the two.
+    pub(super) fn time_sight(
+        &mut self,
+        id: u32,
+        packet: &PacketRecord,
+        turn: Turn,
+        (number, occurrence): (i64, u32),
+        timings: &mut Vec<Timing>,
+    ) {
+        let clock = &mut self.connections[id as usize].clock;
+        if occurrence == 1 {
+            clock.first_sight(turn, number, packet.time_ns);
+        } else if let Some(ns) = clock.second_sight(turn, number, packet.time_ns)
+            && let Some(verb) = Verb::of(packet.opcode())
+        {
+            let size = SizeClass::of(u64::from(packet.payload_bytes));
+            let key = TimingKey { interval: Interval::Transit, verb, size };
+            timings.push(Timing { connection: id, key, sight: Sight::Twice, ns });
+        }
+    }
+
+    /// A message of several packets that is complete.
+    pub(super) fn time_message(&mut self, id: u32, message: &Transport, timings: &mut Vec<Timing>) {
+        let (first_ns, last_ns) = message.times_ns;
+        if !self.times || first_ns == PacketRecord::NO_TIME {
+            return;
+        }
+        if let (Some(verb), Some(bytes)) = (Verb::of(message.opcode), message.message_bytes) {
+            let key = TimingKey { interval: Interval::Message, verb, size: SizeClass::of(bytes) };
+            timings.push(Timing { connection: id, key, sight: Sight::Any, ns: since_ns(first_ns, last_ns) });
+        }
+    }
+
+    /// A request that is seen for the first time: a message begins, or ends and asks for an answer. `bytes` is the length of the message as far
+    /// as it is known.
+    pub(super) fn time_request(&mut self, id: u32, packet: &PacketRecord, bytes: u64, timings: &mut Vec<Timing>) {
+        if !self.times || packet.time_ns == PacketRecord::NO_TIME {
+            return;
+        }
+        let opcode = packet.opcode();
+        let Some(verb) = Verb::of(opcode) else { return };
+        let clock = &mut self.connections[id as usize].clock;
+        let begins = !opcode.is_middle() && !opcode.is_last();
+        if begins && let Some(ns) = clock.begins(packet.time_ns) {
+            let key = TimingKey { interval: Interval::Interval, verb, size: SizeClass::of(bytes) };
+            timings.push(Timing { connection: id, key, sight: Sight::Any, ns });
+        }
+        let ends = !opcode.is_first() && !opcode.is_middle();
+        let is_answered = packet.ack_requested() || matches!(verb, Verb::Read | Verb::Atomic);
+        if ends && is_answered && matches!(opcode.service(), Service::Rc | Service::Xrc) {
+            clock.asks(packet, verb, bytes);
+        }
+    }
+}
+
+impl AnswerKind {
+    fn of(packet: &PacketRecord) -> Self {
+        let opcode = packet.opcode();
+        if opcode.is_ack() {
+            // AETH syndrome, bits 6 and 5: 0 ACK, 1 RNR NAK, 3 NAK.
+            return if packet.extension >> 29 & 3 == 0 { Self::Acknowledge } else { Self::Refuse };
+        }
+        let verb = if opcode.is_read_response() { Verb::Read } else { Verb::Atomic };
+        let (first, last) = (!opcode.is_middle() && !opcode.is_last(), !opcode.is_middle() && !opcode.is_first());
+        Self::Response { verb, first, last }
+    }
+}
+
+fn since_ns(from_ns: i64, to_ns: i64) -> u64 {
+    // Clocks may step back.
+    u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0)
+}
+
+impl Clock {
+    /// A message begins: the time since the last one began.
+    pub(super) fn begins(&mut self, time_ns: i64) -> Option<u64> {
+        let before_ns = self.last_start_ns.replace(time_ns)?;
+        Some(since_ns(before_ns, time_ns))
+    }
+
+    /// A packet that wants an answer, when it is seen for the first time.
+    pub(super) fn asks(&mut self, packet: &PacketRecord, verb: Verb, bytes: u64) {
+        if self.waiting.len() == MAX_WAITING {
+            self.waiting.pop_front();
+            self.forgotten += 1;
+        }
+        let size = SizeClass::of(bytes);
+        let time_ns = packet.time_ns;
+        let request = Waiting { psn: packet.psn(), verb, size, time_ns, first_responses: 0 };
+        // In the order of their PSNs: what was lost before the capture comes late.
+        let later = self.waiting.iter().rev().take_while(|other| other.psn.since(request.psn) > 0).count();
+        self.waiting.insert(self.waiting.len() - later, request);
+    }
+
+    /// A request or response is seen for the first time.
+    pub(super) fn first_sight(&mut self, turn: Turn, number: i64, time_ns: i64) {
+        let room = self.room.max(FIRST_ROOM);
+        let firsts = &mut self.firsts[turn as usize];
+        if firsts.len() >= room {
+            firsts.pop_front();
+        }
+        firsts.push_back((number, time_ns));
+    }
+
+    /// The same for the second time: how long ago the first time was.
+    pub(super) fn second_sight(&mut self, turn: Turn, number: i64, time_ns: i64) -> Option<u64> {
+        let firsts = &mut self.firsts[turn as usize];
+        // Copies come in the order of the packets, so it is near the front.
+        let Some(at) = firsts.iter().position(|(first, _)| *first == number) else {
+            self.room = (self.room.max(FIRST_ROOM) * 2).min(MAX_ROOM);
+            return None;
+        };
+        let (_, first_ns) = firsts[at];
+        // What was passed over has lost its copy, or its copy comes late: it keeps its place for a while.
+        firsts.remove(at);
+        Some(since_ns(first_ns, time_ns))
+    }
+
+    /// Measures what an answer answers.
+    fn answer(&mut self, connection: u32, answer: &Answer, timings: &mut Vec<Timing>) {
+        let before = timings.len();
+        let sight = if answer.sight == 0 { Sight::Alone } else { Sight::Twice };
+        let mut measured = |interval, request: &Waiting| {
+            let key = TimingKey { interval, verb: request.verb, size: request.size };
+            timings.push(Timing { connection, key, sight, ns: since_ns(request.time_ns, answer.time_ns) });
+        };
+        if let AnswerKind::Response { verb, first: true, .. } = answer.kind {
+            // Its first response, whether the last one has been seen or not.
+            let lists = self.waiting.iter_mut().chain(&mut self.answered);
+            let mut own = lists.filter(|request| request.verb == verb && request.psn == answer.psn);
+            if let Some(request) = own.find(|request| usize::from(request.first_responses) == answer.sight) {
+                request.first_responses += 1;
+                if verb == Verb::Read {
+                    measured(Interval::FirstResponse, request);
+                }
+            }
+        }
+        let (list, mut answered) = match answer.sight {
+            0 => (&mut self.waiting, Some(&mut self.answered)),
+            _ => (&mut self.answered, None),
+        };
+        let reached = |request: &Waiting| answer.psn.since(request.psn);
+        // A READ is complete with the last packet of its response, which belongs to the READ that began last before it.
+        let ended = match answer.kind {
+            AnswerKind::Response { verb, last: true, .. } => list
+                .iter()
+                .filter(|request| request.verb == verb && reached(request) >= 0)
+                .map(|request| request.psn)
+                .min_by_key(|psn| answer.psn.since(*psn)),
+            _ => None,
+        };
+        let is_covered = |request: &Waiting| match (request.verb, answer.kind) {
+            // Only its own response completes it.
+            (Verb::Read | Verb::Atomic, _) => ended == Some(request.psn),
+            (_, AnswerKind::Acknowledge) => reached(request) >= 0,
+            (_, AnswerKind::Refuse | AnswerKind::Response { .. }) => reached(request) > 0,
+        };
+        let mut kept = 0;
+        // Requests are in the order of their PSNs: what follows the first that is not reached is not reached either.
+        while let Some(request) = list.get(kept).copied() {
+            if is_covered(&request) {
+                let is_response = matches!(request.verb, Verb::Read | Verb::Atomic);
+                measured(if is_response { Interval::LastResponse } else { Interval::Acknowledged }, &request);
+                list.remove(kept);
+                if let Some(answered) = &mut answered {
+                    answered.push_back(request);
+                }
+                continue;
+            }
+            if reached(&request) < 0 {
+                break;
+            }
+            kept += 1;
+        }
+        if answer.sight == 0 {
+            let room = self.room.max(FIRST_ROOM);
+            let excess = self.answered.len().saturating_sub(room);
+            self.answered.drain(..excess);
+        } else if timings.len() == before {
+            self.room = (self.room.max(FIRST_ROOM) * 2).min(MAX_ROOM);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What times are measured between, of what, and how they are kept apart.
+
+use ibscope_parsers::ib::{Opcode, Service};
+
+/// From which moment to which; all of them as the capture's clock stamped the packets.
+///
+/// ```text
+/// requester  |--First--Middle--Last---------------------|--First ...        READ--------------------
+///            |<----- message ----->|<-- acknowledged -->|                      |<- first response ->|
+/// responder  |---------------------------------ACK------|                      |----First------Last-|
+///            |<--------------- interval --------------->|                      |<- last response -------->|
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Interval {
+    /// Last packet of a message that asks for it -> the ACK that covers it. One ACK may complete several messages. Sent again, the message counts
+    /// from its first transmission.
+    Acknowledged,
+    /// READ request -> first packet of its response.
+    FirstResponse,
+    /// READ request -> last packet of its response; atomic -> its response.
+    LastResponse,
+    /// First -> last packet of a message of several packets.
+    Message,
+    /// First packet of a message -> first packet of the next one on the same connection.
+    Interval,
+    /// Packet at the port of its sender -> the same packet at the port of its receiver, where one capture holds both.
+    Transit,
+}
+
+impl Interval {
+    /// All of them, in the order of their discriminants.
+    pub const ALL: [Self; 6] =
+        [Self::Acknowledged, Self::FirstResponse, Self::LastResponse, Self::Message, Self::Interval, Self::Transit];
+
+    /// The name used in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Acknowledged => "acknowledged",
+            Self::FirstResponse => "first_response",
+            Self::LastResponse => "last_response",
+            Self::Message => "message",
+            Self::Interval => "interval",
+            Self::Transit => "transit",
+        }
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Verb {
+    /// SEND.
+    Send,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ.
+    Read,
+    /// Atomic operations.
+    Atomic,
+    /// Unreliable datagrams.
+    Datagram,
+}
+
+impl Verb {
+    /// All of them, in the order of their discriminants.
+    pub const ALL: [Self; 5] = [Self::Send, Self::Write, Self::Read, Self::Atomic, Self::Datagram];
+
+    /// The name used in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Send => "SEND",
+            Self::Write => "WRITE",
+            Self::Read => "READ",
+            Self::Atomic => "ATOMIC",
+            Self::Datagram => "DATAGRAM",
+        }
+    }
+
+    /// The verb of a request, or of the READ and atomic that a response answers.
+    #[must_use]
+    pub fn of(opcode: Opcode) -> Option<Self> {
+        if opcode.service() == Service::Ud {
+            Some(Self::Datagram)
+        } else if opcode.is_send() {
+            Some(Self::Send)
+        } else if opcode.is_write() {
+            Some(Self::Write)
+        } else if opcode.is_read_request() || opcode.is_read_response() {
+            Some(Self::Read)
+        } else if opcode.is_atomic() || opcode.is_response() {
+            Some(Self::Atomic)
+        } else {
+            None
+        }
+    }
+}
+
+/// Lengths from one power of two to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SizeClass(u8);
+
+impl SizeClass {
+    /// The class of a length in bytes.
+    #[must_use]
+    pub const fn of(bytes: u64) -> Self {
+        Self(if bytes == 0 { 0 } else { bytes.ilog2() as u8 + 1 })
+    }
+
+    /// Smallest length of the class, in bytes: 0, 1, 2, 4 ...
+    #[must_use]
+    pub const fn from_bytes(self) -> u64 {
+        if self.0 == 0 { 0 } else { 1 << (self.0 - 1) }
+    }
+}
+
+/// What a histogram of times is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimingKey {
+    /// From which moment to which.
+    pub interval: Interval,
+    /// Of what.
+    pub verb: Verb,
+    /// How long the messages are (packets, where single packets are measured).
+    pub size: SizeClass,
+}
+
+/// Which sights of the packets a time was measured between. At a sink that holds both ports, the first sight of a packet is at its sender's
+/// port and the second at its receiver's, so what answers is taken from its second sight there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Sight {
+    /// Of one port: first sights only. Right where a capture holds each packet once.
+    Alone,
+    /// First sight of what asks, second of what answers. Right where a capture holds each packet twice.
+    Twice,
+    /// Either: packets of one sender alone.
+    Any,
+}
+
+/// One measured time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Number of the connection of the request within its tracker.
+    pub connection: u32,
+    /// What it is of.
+    pub key: TimingKey,
+    /// Which sights it lies between.
+    pub sight: Sight,
+    /// The time in nanoseconds; a clock that steps back gives 0.
+    pub ns: u64,
+}

@@ -1,0 +1,93 @@
+//! The Parquet tables of times between packets: one row per histogram, and one per bucket.
+
+use super::ProfileError;
+use super::tables::{Table, column};
+use crate::model::profile::LatencyRow;
+use crate::model::{Histogram, HistogramParts, Interval, SizeClass, TimingKey, Verb};
+use polars::prelude::{Column, DataFrame, NamedFrom, PolarsResult, Series};
+use std::path::PathBuf;
+
+/// The upper half of a sum of 128 bits.
+const fn high(sum: u128) -> u64 {
+    (sum >> 64) as u64
+}
+
+/// The table of histograms.
+pub(super) fn table(rows: &[LatencyRow]) -> PolarsResult<DataFrame> {
+    let parts: Vec<(&LatencyRow, HistogramParts)> = rows.iter().map(|row| (row, row.histogram.parts())).collect();
+    let columns = vec![
+        column!(rows, "connection", u32, |row| row.connection),
+        column!(rows, "interval", String, |row| row.timing.interval.name().to_owned()),
+        column!(rows, "verb", String, |row| row.timing.verb.name().to_owned()),
+        column!(rows, "from_bytes", u64, |row| row.timing.size.from_bytes()),
+        column!(rows, "samples", u64, |row| row.histogram.samples()),
+        column!(rows, "min_ns", u64, |row| row.histogram.min()),
+        column!(rows, "median_ns", u64, |row| row.histogram.quantile(0.5)),
+        column!(rows, "p99_ns", u64, |row| row.histogram.quantile(0.99)),
+        column!(rows, "max_ns", u64, |row| row.histogram.max()),
+        column!(parts, "sum_ns_high", u64, |(_, parts)| high(parts.sum)),
+        column!(parts, "sum_ns_low", u64, |(_, parts)| parts.sum as u64),
+        column!(parts, "sum_of_squares_high", u64, |(_, parts)| high(parts.sum_of_squares)),
+        column!(parts, "sum_of_squares_low", u64, |(_, parts)| parts.sum_of_squares as u64),
+    ];
+    DataFrame::new(rows.len(), columns)
+}
+
+/// The table of their buckets.
+pub(super) fn buckets(rows: &[LatencyRow]) -> PolarsResult<DataFrame> {
+    let of_row = |(latency, row): (usize, &LatencyRow)| {
+        row.histogram.parts().buckets.into_iter().map(move |(bucket, count)| (latency as u32, bucket, count))
+    };
+    let buckets: Vec<(u32, u32, u64)> = rows.iter().enumerate().flat_map(of_row).collect();
+    let columns = vec![
+        column!(buckets, "latency", u32, |(latency, ..)| *latency),
+        column!(buckets, "bucket", u32, |(_, bucket, _)| *bucket),
+        column!(buckets, "count", u64, |(.., count)| *count),
+    ];
+    DataFrame::new(buckets.len(), columns)
+}
+
+/// Reads both tables, each with its path for errors; `connections` is the length of the table that the first points into.
+pub(super) fn read(
+    (path, bytes): (PathBuf, Vec<u8>),
+    (buckets_path, buckets_bytes): (PathBuf, Vec<u8>),
+    connections: usize,
+) -> Result<Vec<LatencyRow>, ProfileError> {
+    let table = Table::open(&path, bytes)?;
+    let (connection, interval, verb) = (table.u32("connection")?, table.text("interval")?, table.text("verb")?);
+    let numbers = ["from_bytes", "min_ns", "max_ns", "sum_ns_high", "sum_ns_low", "sum_of_squares_high", "sum_of_squares_low"];
+    let numbers = table.u64s(numbers)?;
+    let row = |row: usize| {
+        let name = table.value(&interval, row)?;
+        let interval = Interval::ALL.into_iter().find(|interval| interval.name() == name);
+        let interval = interval.ok_or_else(|| table.bad(row, format!("`{name}` is no interval")))?;
+        let name = table.value(&verb, row)?;
+        let verb = Verb::ALL.into_iter().find(|verb| verb.name() == name);
+        let verb = verb.ok_or_else(|| table.bad(row, format!("`{name}` is no verb")))?;
+        let [from_bytes, min, max, sum_high, sum_low, squares_high, squares_low] = table.values(&numbers, row)?;
+        let wide = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
+        let parts = HistogramParts {
+            buckets: Vec::new(),
+            extremes: Some((min, max)),
+            sum: wide(sum_high, sum_low),
+            sum_of_squares: wide(squares_high, squares_low),
+        };
+        let timing = TimingKey { interval, verb, size: SizeClass::of(from_bytes) };
+        Ok((table.connection(&connection, row, connections)?, timing, parts))
+    };
+    let mut rows = (0..table.rows()).map(row).collect::<Result<Vec<_>, ProfileError>>()?;
+    let table = Table::open(&buckets_path, buckets_bytes)?;
+    let (latency, bucket, count) = (table.u32("latency")?, table.u32("bucket")?, table.u64("count")?);
+    for row in 0..table.rows() {
+        let latency = table.value(&latency, row)?;
+        let (_, _, parts) = rows
+            .get_mut(latency as usize)
+            .ok_or_else(|| table.bad(row, format!("latency {latency} is not in the table of latencies")))?;
+        parts.buckets.push((table.value(&bucket, row)?, table.value(&count, row)?));
+    }
+    let whole = |(connection, timing, parts)| {
+        let histogram = Histogram::from_parts(parts);
+        LatencyRow { connection, timing, histogram }
+    };
+    Ok(rows.into_iter().map(whole).collect())
+}
