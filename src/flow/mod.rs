@@ -34,8 +34,8 @@ use ledger::Ledger;
 use messages::Messages;
 use nccl::Nccl;
 use pairing::Pairing;
-use timing::Clock;
 use std::collections::HashMap;
+use timing::Clock;
 
 /// Path MTU that is assumed for the span of a READ request while none is known: the largest, so that a span is never
 /// longer than the truth.

@@ -215,7 +215,10 @@ mod tests {
     #[test]
     fn buckets_are_in_order_and_hold_their_middle() {
         let mut last = None;
-        for value in (0..5000).chain((12..64).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 12_345])).chain([u64::MAX]) {
+        for value in (0..5000)
+            .chain((12..64).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 12_345]))
+            .chain([u64::MAX])
+        {
             let found = bucket(value);
             assert_eq!(bucket(middle(found)), found, "{value}");
             let error = middle(found).abs_diff(value);

@@ -7,35 +7,41 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The ranks of a profile, by endpoint and queue pair.
 #[derive(Clone, Debug, Default)]
 pub struct RankIndex {
-    /// Endpoints with one rank.
+    /// Endpoints that are one rank as a whole.
     alone: BTreeMap<Endpoint, u32>,
     queue_pairs: BTreeMap<(Endpoint, Qpn), u32>,
 }
 
 impl RankIndex {
-    /// Indexes the rows of a rank map. Rows whose endpoint is no address name nothing.
+    /// Indexes the rows of a rank map. Rows whose endpoint is no address name nothing; nor do rows of two ranks without queue pairs at one endpoint.
     #[must_use]
     pub fn new(rows: &[RankRow]) -> Self {
-        let mut ranks: BTreeMap<Endpoint, BTreeSet<u32>> = BTreeMap::new();
+        let mut whole: BTreeMap<Endpoint, BTreeSet<u32>> = BTreeMap::new();
         let mut queue_pairs = BTreeMap::new();
         for row in rows {
             let Ok(endpoint) = row.endpoint.parse::<Endpoint>() else { continue };
-            ranks.entry(endpoint).or_default().insert(row.rank);
-            if let Some(qpn) = row.qpn {
-                queue_pairs.insert((endpoint, Qpn::new(qpn)), row.rank);
+            match row.qpn {
+                Some(qpn) => _ = queue_pairs.insert((endpoint, Qpn::new(qpn)), row.rank),
+                None => _ = whole.entry(endpoint).or_default().insert(row.rank),
             }
         }
-        let alone = ranks.into_iter().filter_map(|(endpoint, ranks)| match ranks.into_iter().collect::<Vec<_>>()[..] {
+        let alone = whole.into_iter().filter_map(|(endpoint, ranks)| match ranks.into_iter().collect::<Vec<_>>()[..] {
             [rank] => Some((endpoint, rank)),
             _ => None,
         });
         Self { alone: alone.collect(), queue_pairs }
     }
 
-    /// The rank at an endpoint: that of the queue pair, or the only one there is.
+    /// The rank at an endpoint: that of the queue pair, or that of the endpoint as a whole.
     #[must_use]
     pub fn rank(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> Option<u32> {
-        let by_qp = qpn.and_then(|qpn| self.queue_pairs.get(&(endpoint, qpn)));
-        by_qp.or_else(|| self.alone.get(&endpoint)).copied()
+        let first = (endpoint, Qpn::new(0));
+        let has_several = || self.queue_pairs.range(first..).next().is_some_and(|((other, _), _)| *other == endpoint);
+        match qpn {
+            Some(qpn) => self.queue_pairs.get(&(endpoint, qpn)).or_else(|| self.alone.get(&endpoint)).copied(),
+            // It may be any of them.
+            None if has_several() => None,
+            None => self.alone.get(&endpoint).copied(),
+        }
     }
 }

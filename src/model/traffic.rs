@@ -1,7 +1,7 @@
 //! Connections, what was seen of them, and the sums over them.
 
-use super::{Histogram, Kind, TimingKey};
 use super::profile::{Repeats, Traffic};
+use super::{Histogram, Kind, TimingKey};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::BTreeMap;

@@ -55,7 +55,8 @@ pub(super) fn read(
 ) -> Result<Vec<LatencyRow>, ProfileError> {
     let table = Table::open(&path, bytes)?;
     let (connection, interval, verb) = (table.u32("connection")?, table.text("interval")?, table.text("verb")?);
-    let numbers = ["from_bytes", "min_ns", "max_ns", "sum_ns_high", "sum_ns_low", "sum_of_squares_high", "sum_of_squares_low"];
+    let numbers =
+        ["from_bytes", "min_ns", "max_ns", "sum_ns_high", "sum_ns_low", "sum_of_squares_high", "sum_of_squares_low"];
     let numbers = table.u64s(numbers)?;
     let row = |row: usize| {
         let name = table.value(&interval, row)?;

@@ -195,7 +195,10 @@ fn in_the_way(place: &Path) -> Result<(), ProfileError> {
     }
     for entry in fs::read_dir(place).map_err(io_error(place, "cannot be read"))? {
         let name = entry.map_err(io_error(place, "cannot be read"))?.file_name();
-        if ![DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, LATENCIES, LATENCY_BUCKETS, CM].iter().any(|own| name == **own) {
+        if ![DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, LATENCIES, LATENCY_BUCKETS, CM]
+            .iter()
+            .any(|own| name == **own)
+        {
             return refuse(format!("holds {} beside the profile", name.display()));
         }
     }

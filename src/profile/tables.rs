@@ -321,7 +321,11 @@ impl<'a> Table<'a> {
         column.get(row).cloned().flatten().ok_or_else(|| self.bad(row, "a value is missing".to_owned()))
     }
 
-    pub(super) fn values<const N: usize>(&self, columns: &[Vec<Option<u64>>], row: usize) -> Result<[u64; N], ProfileError> {
+    pub(super) fn values<const N: usize>(
+        &self,
+        columns: &[Vec<Option<u64>>],
+        row: usize,
+    ) -> Result<[u64; N], ProfileError> {
         let mut values = [0; N];
         for (value, column) in values.iter_mut().zip(columns) {
             *value = self.value(column, row)?;
@@ -330,7 +334,12 @@ impl<'a> Table<'a> {
     }
 
     /// A row number in the table of connections.
-    pub(super) fn connection(&self, column: &[Option<u32>], row: usize, connections: usize) -> Result<u32, ProfileError> {
+    pub(super) fn connection(
+        &self,
+        column: &[Option<u32>],
+        row: usize,
+        connections: usize,
+    ) -> Result<u32, ProfileError> {
         let connection = self.value(column, row)?;
         if connection as usize >= connections {
             return Err(self.bad(row, format!("connection {connection} is not in the table of {connections}")));

@@ -9,10 +9,11 @@
 //! 10.77.0.2   1        1            known, and the same
 //! 10.77.0.3   -        2            rank 2, evidence "communicator"
 //! ```
-//! It takes two known processes, so that neither a reversed communicator nor one half of a split one passes; one known process that is
-//! missing there is enough to believe nothing. It is an inference all the same, and is marked as one.
+//! It takes two known processes, so that neither a reversed communicator nor one half of a split one passes; and one process that is
+//! seen and does not speak there is enough to believe nothing. It is an inference all the same, and is marked as one.
 
 use super::processes::Process;
+use super::{Place, Source, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Known processes that a communicator must hold under their world ranks.
@@ -20,53 +21,61 @@ const ENOUGH: usize = 2;
 /// Envelopes that must name the rank.
 const ENVELOPES: u64 = 3;
 
-/// Context ids on which processes have their world rank, as far as the known ones say.
-pub(super) fn like_world(known: &[(u32, &Process)]) -> BTreeSet<u32> {
-    let ranks: BTreeSet<u32> = known.iter().map(|(rank, _)| *rank).collect();
-    let mut contexts: BTreeMap<u32, Option<BTreeSet<u32>>> = BTreeMap::new();
-    for (world_rank, process) in known {
-        for &(context, rank) in process.elsewhere.keys() {
-            let seen = contexts.entry(context).or_insert_with(|| Some(BTreeSet::new()));
-            if rank == *world_rank {
-                seen.iter_mut().for_each(|seen| _ = seen.insert(rank));
-            } else {
-                *seen = None;
-            }
+/// Gives a rank to places that have none, where communicators tell it.
+pub(super) fn infer(places: &mut [Place]) {
+    // Without the ones that say nothing at all: a queue pair may only ever receive.
+    let speaks = |place: &&Place| place.verdict.is_some() || !place.process.elsewhere.is_empty();
+    let seen: Vec<(Option<u32>, &Process)> =
+        places.iter().filter(speaks).map(|place| (place.verdict.map(|verdict| verdict.rank), &place.process)).collect();
+    let contexts = like_world(&seen);
+    let mut taken: BTreeMap<u32, BTreeSet<_>> = BTreeMap::new();
+    for place in places.iter() {
+        if let Some(verdict) = place.verdict {
+            taken.entry(verdict.rank).or_default().insert(place.endpoint);
         }
     }
-    let complete = |seen: &BTreeSet<u32>| seen.len() >= ENOUGH && *seen == ranks;
-    contexts.into_iter().filter(|(_, seen)| seen.as_ref().is_some_and(complete)).map(|(context, _)| context).collect()
+    for place in places.iter_mut().filter(|place| place.verdict.is_none()) {
+        let Some((rank, agreeing)) = rank_on(&place.process, &contexts) else { continue };
+        // A rank that is known is at one endpoint, where it may have more queue pairs.
+        let is_elsewhere = taken.get(&rank).is_some_and(|at| !at.contains(&place.endpoint));
+        if !is_elsewhere && place.process.envelopes.is_empty() && place.process.stated.is_empty() {
+            place.verdict = Some(Verdict { rank, agreeing, disagreeing: 0, source: Source::Communicator });
+        }
+    }
 }
 
-/// The rank that a process has on those contexts, and how many envelopes name it; `None` where it has none or several, or one that is known to be
-/// another process.
-pub(super) fn infer(process: &Process, contexts: &BTreeSet<u32>, known: &[(u32, &Process)]) -> Option<(u32, u64)> {
+/// Context ids on which processes have their world rank, as far as the known ones say; `None`: a process without a world rank.
+fn like_world(seen: &[(Option<u32>, &Process)]) -> BTreeSet<u32> {
+    let known: BTreeSet<u32> = seen.iter().filter_map(|(rank, _)| *rank).collect();
+    let contexts: BTreeSet<u32> =
+        seen.iter().flat_map(|(_, process)| process.elsewhere.keys().map(|(context, _)| *context)).collect();
+    let is_like_world = |context: &u32| {
+        let mut found = BTreeSet::new();
+        for (world_rank, process) in seen {
+            let mut ranks = process.elsewhere.keys().filter(|(own, _)| own == context).map(|(_, rank)| *rank);
+            match (world_rank, ranks.next(), ranks.next()) {
+                // Known queue pairs of a rank need not all speak there: the rank must.
+                (Some(_), None, None) => {}
+                (Some(world_rank), Some(rank), None) if rank == *world_rank => _ = found.insert(rank),
+                (None, Some(_), None) => {}
+                _ => return false,
+            }
+        }
+        found.len() >= ENOUGH && found == known
+    };
+    contexts.into_iter().filter(is_like_world).collect()
+}
+
+/// The rank that a process has on those contexts, and how many envelopes name it; `None` where it has none or several.
+fn rank_on(process: &Process, contexts: &BTreeSet<u32>) -> Option<(u32, u64)> {
     let mut ranks: BTreeMap<u32, u64> = BTreeMap::new();
     for ((_, rank), count) in process.elsewhere.iter().filter(|((context, _), _)| contexts.contains(context)) {
         *ranks.entry(*rank).or_default() += count;
     }
     match ranks.into_iter().collect::<Vec<_>>()[..] {
-        [(rank, count)] if count >= ENVELOPES && known.iter().all(|(other, _)| *other != rank) => Some((rank, count)),
+        [(rank, count)] if count >= ENVELOPES => Some((rank, count)),
         _ => None,
     }
-}
-
-/// True where processes at one endpoint contradict each other on a communicator: they are not one.
-pub(super) fn contradict(processes: &[&Process]) -> bool {
-    let mut ranks: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for process in processes {
-        let mut own: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for &(context, rank) in process.elsewhere.keys() {
-            own.entry(context).or_default().push(rank);
-        }
-        // A context id that was used again shows several ranks of one process.
-        for (context, own) in own {
-            if let [rank] = own[..] {
-                ranks.entry(context).or_default().insert(rank);
-            }
-        }
-    }
-    ranks.values().any(|ranks| ranks.len() > 1)
 }
 
 #[cfg(test)]
@@ -79,14 +88,12 @@ mod tests {
 
     #[test]
     fn a_duplicate_of_the_world_names_the_rest() {
-        let (zero, one) = (process(&[(6, 0)]), process(&[(6, 1), (9, 0)]));
-        let known = [(0, &zero), (1, &one)];
-        let contexts = like_world(&known);
+        let (zero, one, two) = (process(&[(6, 0)]), process(&[(6, 1), (9, 0)]), process(&[(6, 2), (9, 1)]));
+        let contexts = like_world(&[(Some(0), &zero), (Some(1), &one), (None, &two)]);
         assert_eq!(contexts, BTreeSet::from([6]));
-        assert_eq!(infer(&process(&[(6, 2), (9, 1)]), &contexts, &known), Some((2, 5)));
-        assert_eq!(infer(&process(&[(6, 1)]), &contexts, &known), None, "rank 1 is somebody else");
-        assert_eq!(infer(&process(&[(9, 1)]), &contexts, &known), None);
-        assert_eq!(infer(&process(&[(6, 2), (6, 3)]), &contexts, &known), None);
+        assert_eq!(rank_on(&two, &contexts), Some((2, 5)));
+        assert_eq!(rank_on(&process(&[(9, 1)]), &contexts), None);
+        assert_eq!(rank_on(&process(&[(6, 2), (6, 3)]), &contexts), None);
     }
 
     #[test]
@@ -94,16 +101,17 @@ mod tests {
         let (zero, one, two) =
             (process(&[(3, 2), (4, 0), (5, 0)]), process(&[(3, 1), (4, 0), (5, 1)]), process(&[(4, 1)]));
         // 3 is reversed, 4 are the even and the odd ranks under one id, 5 leaves rank 2 out.
-        let known = [(0, &zero), (1, &one), (2, &two)];
+        let known = [(Some(0), &zero), (Some(1), &one), (Some(2), &two)];
         assert_eq!(like_world(&known), BTreeSet::new());
         assert_eq!(like_world(&known[..1]), BTreeSet::new(), "one process is not enough");
     }
 
+    /// The world ranks 0, 1 and 3 are 0, 1 and 2 on context 3; world rank 2 is seen on another one.
     #[test]
-    fn two_ranks_on_one_communicator_are_two_processes() {
-        let (zero, one, both) = (process(&[(3, 0)]), process(&[(3, 1)]), process(&[(3, 0), (3, 1)]));
-        assert!(contradict(&[&zero, &one]));
-        assert!(!contradict(&[&zero, &zero]));
-        assert!(!contradict(&[&both, &both]), "the context id was used again");
+    fn a_process_that_is_seen_and_is_not_there_is_a_warning() {
+        let (zero, one) = (process(&[(3, 0), (4, 0)]), process(&[(3, 1), (4, 1)]));
+        let (third, absent) = (process(&[(3, 2)]), process(&[(4, 2)]));
+        let seen = [(Some(0), &zero), (Some(1), &one), (None, &third), (None, &absent)];
+        assert_eq!(like_world(&seen), BTreeSet::new());
     }
 }

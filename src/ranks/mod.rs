@@ -47,8 +47,8 @@ struct Verdict {
     source: Source,
 }
 
-/// What says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What says so, the strongest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     /// The library's connection messages state it.
     Stated,
@@ -68,52 +68,36 @@ impl Source {
     }
 }
 
-/// A process, or all of an endpoint where that is one, whose rank is asked for.
+/// A process at an endpoint, and what is believed of it.
 struct Place {
     endpoint: Endpoint,
-    /// Its queue pairs there, where the endpoint has several processes.
-    queue_pairs: Option<Vec<u32>>,
+    /// Its queue pairs there; none: senders whose queue pairs are not known.
+    queue_pairs: Vec<u32>,
     process: Process,
+    verdict: Option<Verdict>,
 }
 
 /// The ranks that envelopes and connection messages name, sorted, and what could not be settled, one sentence each.
 ///
-/// An endpoint with one rank gets one row for all its queue pairs; one with several gets a row per queue pair.
+/// An endpoint whose processes are all one rank, as far as can be seen, gets one row for all its queue pairs; others get a row per queue pair
+/// whose rank is known.
 #[must_use]
 pub fn learn(witnesses: &Witnesses<'_>, belief: &Belief, paired: &Pairs) -> (Vec<RankRow>, Vec<String>) {
-    let places = places(witnesses, belief, paired);
-    let verdicts: Vec<Option<Verdict>> = places.iter().map(|place| verdict(&place.process)).collect();
-    let known: Vec<(u32, &Process)> = places
-        .iter()
-        .zip(&verdicts)
-        .filter_map(|(place, verdict)| Some((verdict.as_ref()?.rank, &place.process)))
-        .collect();
-    let contexts = communicators::like_world(&known);
+    let mut places = places(witnesses, belief, paired);
+    communicators::infer(&mut places);
     let mut notes = Vec::new();
     let mut rows = Vec::new();
-    let mut unknown: BTreeMap<Endpoint, u64> = BTreeMap::new();
-    for (place, verdict) in places.iter().zip(&verdicts) {
-        let inferred = || {
-            let (rank, agreeing) = communicators::infer(&place.process, &contexts, &known)?;
-            Some(Verdict { rank, agreeing, disagreeing: 0, source: Source::Communicator })
-        };
-        match (*verdict).or_else(inferred) {
-            Some(verdict) => rows.extend(rows_of(place, verdict)),
-            None => *unknown.entry(place.endpoint).or_default() += 1,
+    for here in places.chunk_by(|a, b| a.endpoint == b.endpoint) {
+        let named = here.iter().filter_map(|place| Some((place, place.verdict?)));
+        let ranks: BTreeSet<u32> = named.clone().map(|(_, verdict)| verdict.rank).collect();
+        if ranks.len() == 1 && here.iter().all(|place| place.verdict.is_some()) {
+            rows.extend(together(here));
+            continue;
         }
-    }
-    for (endpoint, count) in unknown {
-        let here = places.iter().filter(|place| place.endpoint == endpoint);
-        let named = here.flat_map(|place| place.process.envelopes.keys().chain(place.process.stated.keys()));
-        let ranks: BTreeSet<&u32> = named.collect();
-        if !ranks.is_empty() {
-            let all: Vec<String> = ranks.into_iter().map(u32::to_string).collect();
-            notes.push(format!(
-                "endpoint {endpoint} sends as ranks {}, and for {count} of its queue pairs no message tells which: \
-                 give --rankmap with queue pairs to name them",
-                all.join(", ")
-            ));
+        for (place, verdict) in named {
+            rows.extend(place.queue_pairs.iter().map(|&qpn| row(place.endpoint, Some(qpn), verdict)));
         }
+        notes.extend(unsettled(here));
     }
     drop_conflicts(&mut rows, &mut notes);
     let inferred: BTreeSet<u32> =
@@ -129,44 +113,62 @@ pub fn learn(witnesses: &Witnesses<'_>, belief: &Belief, paired: &Pairs) -> (Vec
     (rows, notes)
 }
 
-/// Where processes are: endpoints with one as a whole, those with several by process.
+/// Processes by endpoint, those whose queue pairs are not known last.
 fn places(witnesses: &Witnesses<'_>, belief: &Belief, paired: &Pairs) -> Vec<Place> {
     let (processes, loose) = processes::find(witnesses, belief, paired);
-    let mut endpoints: BTreeMap<Endpoint, Vec<&Process>> = BTreeMap::new();
-    for process in &processes {
-        let ends: BTreeSet<Endpoint> = process.queue_pairs.iter().map(|end| end.endpoint).collect();
-        ends.into_iter().for_each(|endpoint| endpoints.entry(endpoint).or_default().push(process));
-    }
-    for endpoint in loose.keys() {
-        endpoints.entry(*endpoint).or_default();
-    }
     let mut places = Vec::new();
-    for (endpoint, processes) in endpoints {
-        let mut together = loose.get(&endpoint).cloned().unwrap_or_default();
-        processes.iter().for_each(|process| together.add(process));
-        // A second rank at the endpoint may have sent next to nothing: it is asked for by process, not by share.
-        let distinct: BTreeSet<u32> = processes.iter().filter_map(|p| verdict(p)).map(|verdict| verdict.rank).collect();
-        let is_one = distinct.len() <= 1 && !communicators::contradict(&processes);
-        // Without any word on `MPI_COMM_WORLD` there is nothing that contradicts it either.
-        let is_silent = together.envelopes.is_empty() && together.stated.is_empty();
-        if is_one && (is_silent || verdict(&together).is_some()) {
-            places.push(Place { endpoint, queue_pairs: None, process: together });
-            continue;
-        }
-        for process in processes {
+    for process in processes {
+        let endpoints: BTreeSet<Endpoint> = process.queue_pairs.iter().map(|end| end.endpoint).collect();
+        for endpoint in endpoints {
             let own = process.queue_pairs.iter().filter(|end| end.endpoint == endpoint);
-            let queue_pairs = Some(own.map(|end| end.qpn.value()).collect());
-            places.push(Place { endpoint, queue_pairs, process: process.clone() });
+            let queue_pairs = own.map(|end| end.qpn.value()).collect();
+            places.push(Place { endpoint, queue_pairs, verdict: verdict(&process), process: process.clone() });
         }
     }
+    for (endpoint, process) in loose {
+        places.push(Place { endpoint, queue_pairs: Vec::new(), verdict: verdict(&process), process });
+    }
+    places.sort_by(|a, b| {
+        (a.endpoint, a.queue_pairs.is_empty(), &a.queue_pairs).cmp(&(
+            b.endpoint,
+            b.queue_pairs.is_empty(),
+            &b.queue_pairs,
+        ))
+    });
     places
 }
 
-fn rows_of(place: &Place, verdict: Verdict) -> Vec<RankRow> {
-    match &place.queue_pairs {
-        None => vec![row(place.endpoint, None, verdict)],
-        Some(queue_pairs) => queue_pairs.iter().map(|&qpn| row(place.endpoint, Some(qpn), verdict)).collect(),
+/// The row of an endpoint that is one rank: with the strongest of what says so, and all that speaks for and against it.
+fn together(here: &[Place]) -> Option<RankRow> {
+    let mut verdicts = here.iter().filter_map(|place| Some((place.endpoint, place.verdict?)));
+    let (endpoint, mut all) = verdicts.next()?;
+    for (_, verdict) in verdicts {
+        all.agreeing += verdict.agreeing;
+        all.disagreeing += verdict.disagreeing;
+        all.source = all.source.min(verdict.source);
     }
+    Some(row(endpoint, None, all))
+}
+
+/// What is left open at an endpoint: processes without a rank where others have one, and those whose messages contradict each other.
+fn unsettled(here: &[Place]) -> Option<String> {
+    let endpoint = here.first()?.endpoint;
+    let unknown = here.iter().filter(|place| place.verdict.is_none()).count();
+    let mut votes: BTreeMap<u32, u64> = BTreeMap::new();
+    for place in here {
+        for (rank, count) in place.process.envelopes.iter().chain(&place.process.stated) {
+            *votes.entry(*rank).or_default() += count;
+        }
+    }
+    if unknown == 0 || votes.is_empty() {
+        return None;
+    }
+    let all: Vec<String> = votes.iter().map(|(rank, count)| format!("{rank} ({count} messages)")).collect();
+    Some(format!(
+        "endpoint {endpoint} sends as ranks {}, and for {unknown} of its processes or queue pairs no message tells which, or they contradict each \
+         other: give --rankmap with queue pairs to name them",
+        all.join(", ")
+    ))
 }
 
 /// The rank that nearly all votes name. What the library states goes before what envelopes say.

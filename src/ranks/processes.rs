@@ -9,6 +9,7 @@ use super::{Belief, Witnesses};
 use crate::model::QueuePair;
 use crate::model::traffic::Communicator;
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::mpi::Form;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What speaks for the ranks of one process.
@@ -22,20 +23,6 @@ pub(super) struct Process {
     pub(super) elsewhere: BTreeMap<(u32, u32), u64>,
     /// Connection messages by the rank they state.
     pub(super) stated: BTreeMap<u32, u64>,
-}
-
-impl Process {
-    /// Adds what speaks for another.
-    pub(super) fn add(&mut self, other: &Self) {
-        for (votes, others) in [(&mut self.envelopes, &other.envelopes), (&mut self.stated, &other.stated)] {
-            for (rank, count) in others {
-                *votes.entry(*rank).or_default() += count;
-            }
-        }
-        for (place, count) in &other.elsewhere {
-            *self.elsewhere.entry(*place).or_default() += count;
-        }
-    }
 }
 
 /// The processes behind all queue pairs that send, and what speaks for senders whose queue pair is not known, by endpoint.
@@ -65,6 +52,17 @@ pub(super) fn find(
     for queue_pairs in workers.values().chain(speakers.values()) {
         groups.join(queue_pairs);
     }
+    // NCCL's connections go one way, so those on which a process receives name it nowhere. It has a port for each GPU as a rule: its queue pairs
+    // there are taken as one process, whose messages contradict each other where that is wrong.
+    let mut ports: BTreeMap<Endpoint, BTreeSet<QueuePair>> = BTreeMap::new();
+    for key in connections.iter().map(|connection| &connection.key).filter(|key| belief.form(key) == Some(Form::Nccl)) {
+        let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
+        ports.entry(key.dst).or_default().insert(receiver);
+        if let Some((sender, _)) = paired.partner(receiver) {
+            ports.entry(key.src).or_default().insert(sender);
+        }
+    }
+    ports.values().for_each(|queue_pairs| groups.join(queue_pairs));
     let mut loose: BTreeMap<Endpoint, Process> = BTreeMap::new();
     for connection in connections {
         let key = &connection.key;

@@ -150,7 +150,8 @@ impl One {
         let right = if twice { Sight::Twice } else { Sight::Alone };
         let timings = partial.timings.into_iter().filter(|((sight, _), _)| *sight == right || *sight == Sight::Any);
         let timings = timings.map(|((_, key), histogram)| (key, histogram)).collect();
-        let totals = ConnectionTotals { key, times_ns, traffic, repeats, mpi, votes, inputs, partners, echoes, timings, bins };
+        let totals =
+            ConnectionTotals { key, times_ns, traffic, repeats, mpi, votes, inputs, partners, echoes, timings, bins };
         Self { totals, ending, mirror_copies }
     }
 }
