@@ -130,7 +130,7 @@ struct Run {
 
 impl Assembly {
     /// Takes a First, Middle or Last packet with its unwrapped PSN. `first` is what a First shows of its message; `keep` asks for
-    /// payload to be kept, of this message or one that has such a start. Gives the message that is complete now.
+    /// payload to be kept: of a message that needs it, or of one whose start is missing and which may. Gives the message that is complete now.
     pub(super) fn packet(
         &mut self,
         packet: &PacketRecord,
@@ -148,7 +148,7 @@ impl Assembly {
             run.has_last = opcode.is_last();
             run.last_bytes = packet.payload_bytes;
             run.seen.add_packet(packet);
-            if keep || !run.seen.kept.is_empty() {
+            if !run.seen.kept.is_empty() {
                 run.seen.keep(payload);
             }
             return if run.has_last && run.has_first { self.runs.pop().map(finished) } else { None };
@@ -167,8 +167,7 @@ impl Assembly {
     ) -> Option<Transport> {
         let has_first = first.is_some();
         let mut seen = first.unwrap_or_else(|| Transport::new(packet, None, None));
-        // What fills a hole may belong to a message whose payload is kept: that is known once it has joined.
-        if keep || !has_first {
+        if keep {
             seen.keep(payload);
         }
         let run = Run {

@@ -10,14 +10,14 @@ use std::collections::HashMap;
 
 /// Requests that may wait for their answer. Beyond that all are forgotten: the answers were not captured.
 const MAX_WAITING: usize = 1 << 12;
-/// Partners that are counted per connection.
+/// Connections whose requests with the same number may wait, and partners that are counted per connection.
 const MAX_PARTNERS: usize = 16;
 
 /// Votes for the other direction of connections.
 #[derive(Debug, Default)]
 pub(super) struct Echoes {
-    /// Numbers of connections by sender, receiver and request.
-    waiting: HashMap<(Endpoint, Endpoint, Name), u32, FixedState>,
+    /// Numbers of connections by sender, receiver and request: processes of one node may use the same numbers.
+    waiting: HashMap<(Endpoint, Endpoint, Name), Vec<u32>, FixedState>,
     /// By number of the connection that answers.
     votes: HashMap<u32, Vec<(u32, u32)>, FixedState>,
 }
@@ -28,17 +28,22 @@ impl Echoes {
         if self.waiting.len() >= MAX_WAITING {
             self.waiting.clear();
         }
-        self.waiting.insert((src, dst, name), connection);
+        let connections = self.waiting.entry((src, dst, name)).or_default();
+        if connections.len() < MAX_PARTNERS && !connections.contains(&connection) {
+            connections.push(connection);
+        }
     }
 
-    /// An answer that repeats one, from its receiver.
+    /// An answer that repeats one, from its receiver: a vote for each connection that waits for it.
     pub(super) fn answer(&mut self, (src, dst): (Endpoint, Endpoint), name: Name, connection: u32) {
-        let Some(&request) = self.waiting.get(&(dst, src, name)) else { return };
+        let Some(candidates) = self.waiting.get(&(dst, src, name)) else { return };
         let votes = self.votes.entry(connection).or_default();
-        if let Some((_, count)) = votes.iter_mut().find(|(partner, _)| *partner == request) {
-            *count += 1;
-        } else if votes.len() < MAX_PARTNERS {
-            votes.push((request, 1));
+        for candidate in candidates {
+            if let Some((_, count)) = votes.iter_mut().find(|(partner, _)| partner == candidate) {
+                *count += 1;
+            } else if votes.len() < MAX_PARTNERS {
+                votes.push((*candidate, 1));
+            }
         }
     }
 

@@ -79,6 +79,11 @@ impl Envelopes {
         First::Known(head)
     }
 
+    /// The connection is of a library that puts several messages into one.
+    pub(super) fn may_hold_several(&self) -> bool {
+        matches!(self.usual, Some((Form::Ob1 | Form::Mvapich2, _)))
+    }
+
     /// The envelope that a message without its own has.
     pub(super) const fn cached(&self) -> Option<Identity> {
         self.cached

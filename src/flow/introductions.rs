@@ -4,6 +4,9 @@ use crate::model::{Introduction, PacketRecord, QueuePair, Wireup};
 use ibscope_parsers::Qpn;
 use ibscope_parsers::mpi::{Form, mvapich2_cm, ucx_wireup, udcm};
 
+/// Bytes that are kept of a worker's address; with several devices it has some hundreds.
+const MAX_ADDRESS_BYTES: usize = 1 << 10;
+
 /// Reads the wire-up message at the start of a packet that was recognised as UCX's, if it is one.
 pub(super) fn wireup(form: Form, packet: &PacketRecord, payload: &[u8]) -> Option<Wireup> {
     let (message, datagram_qp) = match form {
@@ -19,7 +22,7 @@ pub(super) fn wireup(form: Form, packet: &PacketRecord, payload: &[u8]) -> Optio
         sender_endpoint: message.sender_endpoint,
         receiver_endpoint: message.receiver_endpoint,
         datagram_qp,
-        address: message.address.to_vec(),
+        address: message.address.get(..MAX_ADDRESS_BYTES).unwrap_or(message.address).to_vec(),
     })
 }
 

@@ -19,6 +19,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Messages that may be open per tracker; beyond that the oldest is given out as incomplete.
 const MAX_OPEN: usize = 1 << 12;
+/// Names, and pieces of memory, that a message may have: a receiver may grant a long message piece by piece.
+const MAX_GRANTS: usize = 64;
+/// Messages that may have the same name between two endpoints: one of each process.
+const MAX_NAMESAKES: usize = 64;
+/// Pieces of memory that are looked at for one address; overlapping ones belong to several messages.
+const MAX_OVERLAPPING: usize = 64;
 /// READ requests that may be open between two endpoints in one direction: 16 per queue pair is what devices allow.
 const MAX_READS: usize = 1 << 10;
 
@@ -33,8 +39,10 @@ type Pair = (Endpoint, Endpoint);
 pub(super) struct Messages {
     open: BTreeMap<u64, Open>,
     next: u64,
-    names: HashMap<(Pair, Name), u64, FixedState>,
-    memory: HashMap<Pair, Vec<Memory>, FixedState>,
+    /// Processes of one node may use the same names: the message that is meant is told by its connection.
+    names: HashMap<(Pair, Name), Vec<u64>, FixedState>,
+    /// By start and message.
+    memory: HashMap<Pair, BTreeMap<(u64, u64), Memory>, FixedState>,
     reads: HashMap<Pair, VecDeque<Read>, FixedState>,
     /// Messages that can be given out.
     ready: Vec<RawMessage>,
@@ -51,15 +59,17 @@ struct Open {
     left_bytes: u64,
     /// The transport message with its envelope was seen whole.
     begun: bool,
+    /// The receiver has said that it has all: its data have come, whether they were captured or not.
+    answered: bool,
     names: Vec<Name>,
+    /// Starts of its pieces of memory.
+    memory: Vec<u64>,
 }
 
 /// Memory through which the data of a message go, at either end.
 #[derive(Debug)]
 struct Memory {
-    start: u64,
     end: u64,
-    message: u64,
     /// Bytes that READ requests have asked for.
     asked_bytes: u64,
 }
@@ -79,6 +89,12 @@ struct Read {
     seen: RawMessage,
 }
 
+impl Read {
+    fn length_bytes(&self) -> u64 {
+        self.seen.length_bytes.unwrap_or(0)
+    }
+}
+
 impl Messages {
     pub(super) fn new(with_transport: bool) -> Self {
         Self { with_transport, ..Self::default() }
@@ -95,8 +111,14 @@ impl Messages {
     }
 
     /// A transport message, complete or given up. `several` are its envelopes where it holds more than one MPI message, or where
-    /// its own stands elsewhere.
-    pub(super) fn transport(&mut self, pair: Pair, connection: u32, message: &Transport, several: &[Envelope]) {
+    /// its own stands elsewhere; `partner` is the connection whose requests its connection answers.
+    pub(super) fn transport(
+        &mut self,
+        pair: Pair,
+        (connection, partner): (u32, Option<u32>),
+        message: &Transport,
+        several: &[Envelope],
+    ) {
         match message.head {
             // Neither its length nor its tag can be shown.
             Some(Head { part: Part::Start(start), .. }) if start.envelope.length == Length::NotCaptured => {
@@ -108,16 +130,22 @@ impl Messages {
             }
             Some(Head { part: Part::Data { of, header_bytes }, .. }) => {
                 let data_bytes = message.payload_bytes.saturating_sub(u64::from(header_bytes));
-                match self.names.get(&(pair, of)) {
-                    Some(&id) => self.add(id, data_bytes, &raw(connection, message)),
+                match self.named(pair, of, Some(connection)) {
+                    Some(id) => self.add(id, data_bytes, &raw(connection, message)),
                     None => self.transport_only(connection, message),
                 }
             }
             Some(Head { part: Part::Grant { of, receiver, memory }, .. }) => {
-                self.grant((pair.1, pair.0), of, receiver, memory);
+                self.grant(((pair.1, pair.0), partner), of, receiver, memory);
                 self.transport_only(connection, message);
             }
-            Some(Head { part: Part::Done { .. } | Part::Control, .. }) | None => {
+            Some(Head { part: Part::Done { of }, .. }) => {
+                if let Some(open) = self.named((pair.1, pair.0), of, partner).and_then(|id| self.open.get_mut(&id)) {
+                    open.answered = true;
+                }
+                self.transport_only(connection, message);
+            }
+            Some(Head { part: Part::Control, .. }) | None => {
                 let id = message.target.and_then(|(address, _)| self.memory_at(pair, address));
                 match id {
                     Some(id) => self.add(id, message.payload_bytes, &raw(connection, message)),
@@ -142,30 +170,40 @@ impl Messages {
         self.next += 1;
         let mut raw = raw(connection, message);
         raw.mpi = Some((form, start.envelope.matching, start.protocol));
-        (raw.length_bytes, raw.wire_bytes, raw.packets, raw.complete) = (length_bytes, 0, 0, false);
-        self.names.insert((pair, name), id);
-        self.open.insert(id, Open { pair, raw, left_bytes: length_bytes, begun: false, names: vec![name] });
+        (raw.length_bytes, raw.wire_bytes, raw.packets, raw.complete) = (Some(length_bytes), 0, 0, false);
+        let (names, memory) = (Vec::new(), Vec::new());
+        self.open
+            .insert(id, Open { pair, raw, left_bytes: length_bytes, begun: false, answered: false, names, memory });
+        self.name(id, name);
         if let Some((address, bytes)) = start.memory {
-            self.open_memory(pair, address, bytes, id);
+            self.open_memory(address, bytes, id);
         }
     }
 
     /// The transport message that carries an envelope, complete or given up.
     fn start(&mut self, pair: Pair, connection: u32, message: &Transport, form: Form, start: &Start) {
-        let seen_bytes = message.message_bytes.unwrap_or(message.payload_bytes);
-        let length_bytes = start.envelope.length.of(seen_bytes);
-        let inline_bytes = message.payload_bytes.saturating_sub(u64::from(start.header_bytes)).min(length_bytes);
+        let length_bytes = match start.envelope.length {
+            Length::Stated(bytes) => Some(bytes),
+            Length::Beyond(_) => message.message_bytes.map(|bytes| start.envelope.length.of(bytes)),
+            Length::NotCaptured => None,
+        };
+        let inline_bytes = message.payload_bytes.saturating_sub(u64::from(start.header_bytes));
         let mut raw = raw(connection, message);
-        if let Some(id) = start.name.and_then(|name| self.names.get(&(pair, name)).copied()) {
-            if let Some(open) = self.open.get_mut(&id) {
-                open.begun = message.complete;
+        if let (Some(name), Some(length_bytes)) = (start.name, length_bytes)
+            && matches!(start.envelope.length, Length::Stated(_))
+        {
+            // It was open from its first packet on, unless it had to be given out.
+            if let Some(id) = self.named(pair, name, Some(connection)) {
+                if let Some(open) = self.open.get_mut(&id) {
+                    open.begun = message.complete;
+                }
+                self.add(id, inline_bytes.min(length_bytes), &raw);
             }
-            self.add(id, inline_bytes, &raw);
             return;
         }
         raw.mpi = Some((form, start.envelope.matching, start.protocol));
         raw.length_bytes = length_bytes;
-        raw.complete &= inline_bytes == length_bytes;
+        raw.complete &= length_bytes.is_some_and(|length_bytes| inline_bytes >= length_bytes);
         self.ready.push(raw);
     }
 
@@ -176,7 +214,7 @@ impl Messages {
             let shared = index > 0;
             self.ready.push(RawMessage {
                 mpi: Some((form, envelope.matching, Protocol::Eager)),
-                length_bytes: envelope.length.of(message.payload_bytes),
+                length_bytes: Some(envelope.length.of(message.payload_bytes)),
                 wire_bytes: if shared { 0 } else { whole.wire_bytes },
                 packets: if shared { 0 } else { whole.packets },
                 ..whole
@@ -187,14 +225,17 @@ impl Messages {
         }
     }
 
-    /// A message of NCCL that has ended.
-    pub(super) fn written(&mut self, written: &Written, matching: Matching) {
+    /// A message of NCCL that has ended; without `matching` it is one of the transport alone.
+    pub(super) fn written(&mut self, written: &Written, matching: Option<Matching>) {
+        if matching.is_none() && !self.with_transport {
+            return;
+        }
         self.ready.push(RawMessage {
             connection: written.connection,
             psn: written.psn,
-            mpi: Some((Form::Nccl, matching, Protocol::Rendezvous)),
+            mpi: matching.map(|matching| (Form::Nccl, matching, Protocol::Rendezvous)),
             moved: Moved::Write,
-            length_bytes: written.length_bytes,
+            length_bytes: Some(written.length_bytes),
             wire_bytes: written.wire_bytes,
             packets: written.packets,
             times_ns: written.times_ns,
@@ -202,29 +243,50 @@ impl Messages {
         });
     }
 
-    fn grant(&mut self, pair: Pair, of: Name, receiver: Option<Name>, memory: Option<(u64, u64)>) {
-        let Some(&id) = self.names.get(&(pair, of)) else { return };
+    fn name(&mut self, id: u64, name: Name) {
         let Some(open) = self.open.get_mut(&id) else { return };
+        let namesakes = self.names.entry((open.pair, name)).or_default();
+        if open.names.len() < MAX_GRANTS && namesakes.len() < MAX_NAMESAKES {
+            open.names.push(name);
+            namesakes.push(id);
+        }
+    }
+
+    /// The message of this name: of several the one whose envelope came over `connection`, the oldest of these, or of all.
+    fn named(&self, pair: Pair, name: Name, connection: Option<u32>) -> Option<u64> {
+        let namesakes = self.names.get(&(pair, name))?;
+        let own = |id: &&u64| self.open.get(id).is_some_and(|open| Some(open.raw.connection) == connection);
+        namesakes.iter().find(own).or_else(|| namesakes.first()).copied()
+    }
+
+    fn grant(
+        &mut self,
+        (pair, connection): (Pair, Option<u32>),
+        of: Name,
+        receiver: Option<Name>,
+        memory: Option<(u64, u64)>,
+    ) {
+        let Some(id) = self.named(pair, of, connection) else { return };
         if let Some(receiver) = receiver {
-            open.names.push(receiver);
-            self.names.insert((pair, receiver), id);
+            self.name(id, receiver);
         }
         if let Some((address, bytes)) = memory {
-            self.open_memory(pair, address, bytes, id);
+            self.open_memory(address, bytes, id);
         }
     }
 
-    fn open_memory(&mut self, pair: Pair, address: u64, bytes: u64, message: u64) {
-        let Some(open) = self.open.get(&message) else { return };
-        let bytes = if bytes == 0 { open.raw.length_bytes } else { bytes };
-        let memory = Memory { start: address, end: address.saturating_add(bytes), message, asked_bytes: 0 };
-        self.memory.entry(pair).or_default().push(memory);
+    fn open_memory(&mut self, address: u64, bytes: u64, message: u64) {
+        let Some(open) = self.open.get_mut(&message).filter(|open| open.memory.len() < MAX_GRANTS) else { return };
+        let bytes = if bytes == 0 { open.raw.length_bytes.unwrap_or(0) } else { bytes };
+        open.memory.push(address);
+        let memory = Memory { end: address.saturating_add(bytes), asked_bytes: 0 };
+        self.memory.entry(open.pair).or_default().insert((address, message), memory);
     }
 
-    /// The message whose data go through this address; the latest, where a buffer is used again.
+    /// The message whose data go through this address; the one that begins nearest to it, the latest of these.
     fn memory_at(&self, pair: Pair, address: u64) -> Option<u64> {
-        let memory = self.memory.get(&pair)?.iter().rev();
-        memory.into_iter().find(|memory| (memory.start..memory.end).contains(&address)).map(|memory| memory.message)
+        let before = self.memory.get(&pair)?.range(..=(address, u64::MAX)).rev().take(MAX_OVERLAPPING);
+        before.into_iter().find(|(_, memory)| address < memory.end).map(|((_, message), _)| *message)
     }
 
     fn add(&mut self, id: u64, data_bytes: u64, part: &RawMessage) {
@@ -248,12 +310,15 @@ impl Messages {
     fn close(&mut self, id: u64) {
         let Some(open) = self.open.remove(&id) else { return };
         for name in open.names {
-            if self.names.get(&(open.pair, name)) == Some(&id) {
-                self.names.remove(&(open.pair, name));
+            if let Some(namesakes) = self.names.get_mut(&(open.pair, name)) {
+                namesakes.retain(|other| *other != id);
+                if namesakes.is_empty() {
+                    self.names.remove(&(open.pair, name));
+                }
             }
         }
         if let Some(memory) = self.memory.get_mut(&open.pair) {
-            memory.retain(|memory| memory.message != id);
+            open.memory.iter().for_each(|start| _ = memory.remove(&(*start, id)));
         }
         self.ready.push(open.raw);
     }
@@ -268,7 +333,7 @@ impl Messages {
     pub(super) fn atomic(&mut self, connection: u32, packet: &PacketRecord) {
         if self.with_transport {
             let mut message = raw(connection, &Transport::new(packet, None, None));
-            (message.moved, message.length_bytes) = (Moved::Atomic, 8);
+            (message.moved, message.length_bytes) = (Moved::Atomic, Some(8));
             self.ready.push(message);
         }
     }
@@ -288,7 +353,7 @@ impl Messages {
             return;
         }
         let mut seen = raw(connection, &Transport::new(packet, None, None));
-        (seen.moved, seen.complete, seen.length_bytes) = (Moved::Read, false, u64::from(packet.extension));
+        (seen.moved, seen.complete, seen.length_bytes) = (Moved::Read, false, Some(u64::from(packet.extension)));
         if message.is_some() {
             // The message's own packets go from its sender to its receiver.
             (seen.wire_bytes, seen.packets) = (0, 0);
@@ -314,16 +379,18 @@ impl Messages {
         likely: impl Fn(u32) -> Option<u32>,
     ) -> Option<u64> {
         let open = &self.open;
-        let memory = self.memory.get_mut(&pair)?;
-        let covers = |memory: &&mut Memory| (memory.start..memory.end).contains(&address);
-        let best = memory.iter_mut().filter(covers).min_by_key(|memory| {
-            let is_asked_for = memory.asked_bytes + bytes > memory.end - memory.start;
-            let envelope = open.get(&memory.message).map(|open| open.raw.connection);
-            let is_partner = envelope.and_then(&likely) == Some(connection);
-            (is_asked_for, !is_partner, memory.message)
+        let memory = self.memory.get_mut(&pair)?.range_mut(..=(address, u64::MAX)).rev().take(MAX_OVERLAPPING);
+        let covering = memory.into_iter().filter(|(_, memory)| address < memory.end);
+        let ((_, message), best) = covering.min_by_key(|((start, message), memory)| {
+            let is_asked_for = memory.asked_bytes.saturating_add(bytes) > memory.end - start;
+            let open = open.get(message);
+            let is_partner = open.and_then(|open| likely(open.raw.connection)) == Some(connection);
+            // Where the READ was not captured, the buffer may be used again before anything has come of it.
+            let is_answered = open.is_some_and(|open| open.answered);
+            (is_answered, is_asked_for, !is_partner, *message)
         })?;
         best.asked_bytes = best.asked_bytes.saturating_add(bytes);
-        Some(best.message)
+        Some(*message)
     }
 
     /// A READ response that has not been seen before. `likely` is the connection whose requests its connection answers.
@@ -333,7 +400,7 @@ impl Messages {
         // Responses are numbered from the request on; the request that began last before this number is the one.
         let distance = |read: &Read| {
             let since = packet.psn().since(read.first);
-            let most = read.seen.length_bytes.div_ceil(SMALLEST_MTU_BYTES).max(1);
+            let most = read.length_bytes().div_ceil(SMALLEST_MTU_BYTES).max(1);
             u64::try_from(since).ok().filter(|&since| since < most)
         };
         let candidates = reads.iter().enumerate().filter(|(_, read)| mine(read));
@@ -348,7 +415,7 @@ impl Messages {
         read.seen.packets += 1;
         read.seen.wire_bytes += u64::from(packet.wire_bytes);
         read.seen.times_ns = join_times(read.seen.times_ns, (packet.time_ns, packet.time_ns));
-        if read.data_bytes >= read.seen.length_bytes {
+        if read.data_bytes >= read.length_bytes() {
             read.seen.complete = true;
             if let Some(read) = reads.remove(at) {
                 self.finish_read(&read);
@@ -388,7 +455,7 @@ fn raw(connection: u32, message: &Transport) -> RawMessage {
         psn: message.psn,
         mpi: None,
         moved,
-        length_bytes: message.message_bytes.unwrap_or(message.payload_bytes),
+        length_bytes: message.message_bytes,
         wire_bytes: message.wire_bytes,
         packets: message.packets,
         times_ns: message.times_ns,

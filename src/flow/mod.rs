@@ -41,7 +41,7 @@ use timing::Clock;
 /// longer than the truth.
 const LARGEST_MTU_BYTES: u32 = 4096;
 /// Wire-up messages that are kept per tracker, and introductions; a connection needs a few.
-const MAX_WIREUPS: usize = 1 << 16;
+const MAX_WIREUPS: usize = 1 << 14;
 
 /// What to look for beyond packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,16 +109,6 @@ pub struct Events {
     pub messages: Vec<RawMessage>,
     /// Times between packets.
     pub timings: Vec<Timing>,
-}
-
-impl Events {
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.starts.clear();
-        self.mpi.clear();
-        self.messages.clear();
-        self.timings.clear();
-    }
 }
 
 impl Tracker {
@@ -230,7 +220,7 @@ impl Tracker {
     /// Messages that were given up because too many were open, beside those of single connections.
     #[must_use]
     pub const fn evicted(&self) -> u64 {
-        self.messages.evicted
+        self.messages.evicted + self.nccl.evicted
     }
 
     /// UCX's wire-up messages, in the order seen.

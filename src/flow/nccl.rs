@@ -14,14 +14,22 @@ use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::{Envelope, Identity, Length, Matching, nccl};
 use std::collections::{HashMap, VecDeque};
 
-/// Invitations that may be open between two endpoints in one direction; a connection has 8 (`MAX_REQUESTS / MAX_RECVS`).
-const MAX_OPEN: usize = 1 << 10;
+/// Invitations that may be open between two endpoints in one direction; a connection has 32 (`MAX_REQUESTS`) at most.
+const MAX_OPEN: usize = 1 << 8;
+/// Invitations that may be open in all.
+const MAX_OPEN_IN_ALL: usize = 1 << 14;
+/// How far an invitation may be from the latest one of its connection: some may be lost before the capture and sent again.
+const WINDOW: u64 = 64;
 
 /// Invitations between some pairs of endpoints.
 #[derive(Debug, Default)]
 pub(super) struct Nccl {
-    /// Index of the last invitation, by number of the connection that carried it.
+    /// Highest index of an invitation, by number of the connection that carried it.
     indices: HashMap<u32, u64, FixedState>,
+    /// Invitations that are open.
+    count: usize,
+    /// Those that were given up because too many were.
+    pub(super) evicted: u64,
     /// By sender and receiver of the data.
     open: HashMap<(Endpoint, Endpoint), VecDeque<Invitation>, FixedState>,
 }
@@ -29,7 +37,7 @@ pub(super) struct Nccl {
 #[derive(Debug)]
 struct Invitation {
     rank: Option<u32>,
-    elements: Vec<Element>,
+    elements: Box<[Element]>,
 }
 
 #[derive(Debug)]
@@ -70,8 +78,8 @@ pub(super) enum Verdict {
 }
 
 impl Nccl {
-    /// An invitation on a connection, from the receiver of the data `src` to its sender `dst`. False where it does not follow the
-    /// one before it: then it is none, whatever it looks like.
+    /// An invitation on a connection, from the receiver of the data `src` to its sender `dst`. False where its number is far from those
+    /// before it: then it is none, whatever it looks like.
     pub(super) fn invitation(
         &mut self,
         (src, dst): (Endpoint, Endpoint),
@@ -80,20 +88,24 @@ impl Nccl {
         dma_bytes: u32,
     ) -> bool {
         let Some(cts) = nccl::cts(payload, dma_bytes) else { return false };
-        let before = self.indices.insert(connection, cts.index);
-        if before.is_some_and(|before| before.checked_add(1) != Some(cts.index)) {
+        let highest = self.indices.entry(connection).or_insert(cts.index);
+        if cts.index.abs_diff(*highest) > WINDOW {
             return false;
         }
+        *highest = (*highest).max(cts.index);
         let element = |element: nccl::Element| Element {
             address: element.address,
             size_bytes: element.size_bytes,
             written: None,
         };
         let open = self.open.entry((dst, src)).or_default();
-        if open.len() == MAX_OPEN {
-            open.pop_front();
-        }
         open.push_back(Invitation { rank: cts.rank, elements: cts.elements().map(element).collect() });
+        self.count += 1;
+        if open.len() > MAX_OPEN || self.count > MAX_OPEN_IN_ALL {
+            open.pop_front();
+            self.count -= 1;
+            self.evicted += 1;
+        }
         true
     }
 
@@ -137,6 +149,7 @@ impl Nccl {
             Some(index)
         });
         let Some(invitation) = ended.and_then(|index| open.remove(index)) else { return Verdict::Other };
+        self.count -= 1;
         let envelope = |written: &Written| {
             let rank = invitation.rank?;
             let identity = Identity { rank, context: 0, tag: 0, world: true, collective: false };

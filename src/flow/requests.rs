@@ -54,8 +54,10 @@ impl Tracker {
             return;
         }
         let connection = &mut self.connections[id as usize];
-        let keep =
-            message.as_ref().is_some_and(|message| matches!(message.head, Some(Head { part: Part::Several, .. })));
+        let keep = match &message {
+            Some(message) => matches!(message.head, Some(Head { part: Part::Several, .. })),
+            None => connection.envelopes.may_hold_several(),
+        };
         let done = connection.assembly.packet(packet, payload, number, message, keep);
         if opcode.is_last() {
             let bytes = done.as_ref().and_then(|message| message.message_bytes).unwrap_or(0);
@@ -181,6 +183,9 @@ impl Tracker {
             Some(Head { form, part: Part::Several, .. }) => {
                 let message_bytes = message.message_bytes.and_then(|bytes| u32::try_from(bytes).ok());
                 envelopes.extend(message_bytes.into_iter().flat_map(|bytes| mpi::several(form, body, bytes)));
+                // What follows the captured part cannot be counted: one message at least.
+                let is_cut = message.complete && message_bytes.is_some_and(|bytes| body.len() < bytes as usize);
+                connection.missing.mpi_cut += u64::from(is_cut);
             }
             Some(Head { part: Part::Cached { mpi_bytes }, .. }) => {
                 let length = Length::Stated(mpi_bytes);
@@ -206,7 +211,7 @@ impl Tracker {
             }
         }
         if self.depth >= Depth::Messages {
-            self.messages.transport(pair, id, message, &envelopes);
+            self.messages.transport(pair, (id, self.pairing.partner(id)), message, &envelopes);
             events.messages.extend(self.messages.take());
         }
     }
@@ -216,19 +221,19 @@ impl Tracker {
         match self.nccl.write(pair, id, message) {
             Verdict::Other => {
                 if self.depth >= Depth::Messages {
-                    self.messages.transport(pair, id, message, &[]);
+                    self.messages.transport(pair, (id, None), message, &[]);
                 }
             }
             Verdict::Data => events.starts.push((id, Start::Recognised(Form::Nccl, None))),
             Verdict::Ends(messages) => {
                 for (envelope, written) in messages {
                     events.starts.push((id, Start::Recognised(Form::Nccl, envelope)));
+                    if self.depth >= Depth::Messages {
+                        self.messages.written(&written, envelope.map(|envelope| envelope.matching));
+                    }
                     let Some(envelope) = envelope else { continue };
                     let (mpi_bytes, time_ns) = (written.length_bytes, written.times_ns.0);
                     events.mpi.push((id, MpiMessage { form: Form::Nccl, envelope, mpi_bytes, time_ns }));
-                    if self.depth >= Depth::Messages {
-                        self.messages.written(&written, envelope.matching);
-                    }
                 }
             }
         }

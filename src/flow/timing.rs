@@ -147,7 +147,7 @@ impl AnswerKind {
         let opcode = packet.opcode();
         if opcode.is_ack() {
             // AETH syndrome, bits 6 and 5: 0 ACK, 1 RNR NAK, 3 NAK.
-            return if packet.extension >> 29 & 3 == 0 { Self::Acknowledge } else { Self::Refuse };
+            return if packet.extension >> 24 & 0x60 == 0 { Self::Acknowledge } else { Self::Refuse };
         }
         let verb = if opcode.is_read_response() { Verb::Read } else { Verb::Atomic };
         let (first, last) = (!opcode.is_middle() && !opcode.is_last(), !opcode.is_middle() && !opcode.is_first());

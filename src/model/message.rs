@@ -46,8 +46,8 @@ pub struct RawMessage {
     pub mpi: Option<(Form, Matching, Protocol)>,
     /// What moved (most of) its data.
     pub moved: Moved,
-    /// Length of the MPI message; of the transport message, where it is none. In bytes.
-    pub length_bytes: u64,
+    /// Length of the MPI message; of the transport message, where it is none. In bytes; `None` where packets that tell it are missing.
+    pub length_bytes: Option<u64>,
     /// LRH to VCRC, or whole Ethernet frames, of its packets: envelope and data, every packet once, no acknowledgements.
     pub wire_bytes: u64,
     /// Those packets.
@@ -95,12 +95,12 @@ impl MessageRow {
     /// Length of the MPI message.
     #[must_use]
     pub fn mpi_bytes(&self) -> Option<u64> {
-        self.mpi.as_ref().map(|_| self.raw.length_bytes)
+        self.raw.length_bytes.filter(|_| self.mpi.is_some())
     }
 
     /// Length of a transport message that belongs to no MPI message.
     #[must_use]
     pub fn payload_bytes(&self) -> Option<u64> {
-        self.mpi.is_none().then_some(self.raw.length_bytes)
+        self.raw.length_bytes.filter(|_| self.mpi.is_none())
     }
 }

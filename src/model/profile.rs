@@ -72,7 +72,7 @@ pub struct ConnectionRow {
     pub dest_qp: Qpn,
     /// The sender's queue pair, where it is known.
     pub src_qp: Option<Qpn>,
-    /// What told it: `deth` (datagrams name it), `cm`, `wireup` or `answers`.
+    /// What told it: `deth` (datagrams name it), `cm`, `introduction`, `wireup`, `echo` or `answers`.
     pub src_qp_evidence: Option<String>,
     /// Time of the first packet in nanoseconds since the epoch.
     pub first_time_ns: i64,
@@ -151,9 +151,10 @@ impl std::ops::AddAssign for Traffic {
         self.payload_bytes += other.payload_bytes;
         self.messages += other.messages;
         self.p2p_messages += other.p2p_messages;
-        self.p2p_mpi_bytes += other.p2p_mpi_bytes;
+        // Lengths are what envelopes state: a broken capture may state anything.
+        self.p2p_mpi_bytes = self.p2p_mpi_bytes.saturating_add(other.p2p_mpi_bytes);
         self.collective_messages += other.collective_messages;
-        self.collective_mpi_bytes += other.collective_mpi_bytes;
+        self.collective_mpi_bytes = self.collective_mpi_bytes.saturating_add(other.collective_mpi_bytes);
     }
 }
 

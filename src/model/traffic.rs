@@ -165,6 +165,10 @@ impl Votes {
 
     /// Counts what the first packet of a message showed.
     pub fn start(&mut self, start: Start) {
+        // A library's own repeat says nothing new.
+        if start == Start::Repeated {
+            return;
+        }
         self.starts += 1;
         match start {
             Start::Recognised(form, None) => self.bare[form as usize] += 1,
@@ -275,6 +279,8 @@ pub struct ConnectionTotals {
     pub mpi: BTreeMap<MpiClass, MpiSums>,
     /// What its messages said of library and rank.
     pub votes: Votes,
+    /// Messages of which something is missing.
+    pub missing: Missing,
     /// Indices of the inputs whose packets these sums are of, in the order of time.
     pub inputs: Vec<u32>,
     /// Votes for the sender's queue pair, which the packets do not name: how many answers fit the requests that went to it.
@@ -355,7 +361,8 @@ pub struct MpiSums {
 impl AddAssign for MpiSums {
     fn add_assign(&mut self, other: Self) {
         self.messages += other.messages;
-        self.mpi_bytes += other.mpi_bytes;
+        // Lengths are what envelopes state: a broken capture may state anything.
+        self.mpi_bytes = self.mpi_bytes.saturating_add(other.mpi_bytes);
     }
 }
 
@@ -382,6 +389,7 @@ impl AddAssign for Sums {
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;
         self.wire_bytes += other.wire_bytes;
-        self.payload_bytes += other.payload_bytes;
+        // It holds the MPI bytes of a bin too.
+        self.payload_bytes = self.payload_bytes.saturating_add(other.payload_bytes);
     }
 }

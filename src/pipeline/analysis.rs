@@ -225,12 +225,6 @@ impl Analysis {
             input.pairs_seen_twice = copies.pairs_seen_twice;
             coverage.merge(&input.coverage);
         }
-        let missing = &settled.missing;
-        coverage.mpi_incomplete = missing.mpi_incomplete;
-        coverage.mpi_cut = missing.mpi_cut;
-        coverage.messages_with_gaps = missing.with_gaps;
-        coverage.messages_without_start = missing.without_start;
-        coverage.messages_evicted += missing.evicted;
         coverage.window_overflows = settled.window_overflows;
         if coverage.infiniband == 0 && coverage.outside_window == 0 {
             return Err(no_infiniband(&coverage));
@@ -249,10 +243,27 @@ impl Analysis {
         // Copies of one message, from mirrors and from several inputs, differ in time only.
         cm.dedup_by(|a, b| cm_identity(a) == cm_identity(b));
         cm.sort_by_key(|row| row.time_ns);
-        let witnesses =
-            Witnesses { connections: &settled.connections, cm: &cm, wireups: &wireups, introductions: &introductions };
+        let named = ranks::named(&settled.connections, &wireups);
+        let witnesses = Witnesses {
+            connections: &settled.connections,
+            cm: &cm,
+            wireups: &wireups,
+            named: &named,
+            introductions: &introductions,
+        };
         let paired = ranks::pair(&witnesses);
         let belief = ranks::believe(&witnesses, &paired);
+        for connection in &settled.connections {
+            let missing = connection.missing;
+            coverage.messages_with_gaps += missing.with_gaps;
+            coverage.messages_without_start += missing.without_start;
+            coverage.messages_evicted += missing.evicted;
+            // What looks like MPI and is not believed has lost no MPI message.
+            if belief.form(&connection.key).is_some() {
+                coverage.mpi_incomplete += missing.mpi_incomplete;
+                coverage.mpi_cut += missing.mpi_cut;
+            }
+        }
         let (learnt, unsettled) = ranks::learn(&witnesses, &belief, &paired);
         let (ranks, unsettled) = match &options.rankmap {
             Some(rankmap) => (rankmap.clone(), Vec::new()),

@@ -60,11 +60,11 @@ fn mpi(sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>, belief: &Belief, key
     let mut traffic = Traffic::default();
     for (operation, sums) in by_operation(sums, belief, key) {
         if operation == Operation::PointToPoint {
-            traffic.p2p_messages += sums.messages;
-            traffic.p2p_mpi_bytes += sums.mpi_bytes;
+            traffic.p2p_messages = sums.messages;
+            traffic.p2p_mpi_bytes = sums.mpi_bytes;
         } else {
             traffic.collective_messages += sums.messages;
-            traffic.collective_mpi_bytes += sums.mpi_bytes;
+            traffic.collective_mpi_bytes = traffic.collective_mpi_bytes.saturating_add(sums.mpi_bytes);
         }
     }
     traffic
@@ -77,8 +77,7 @@ fn by_operation(
     key: &ConnectionKey,
 ) -> BTreeMap<Operation, MpiSums> {
     let mut operations = BTreeMap::new();
-    let Some(form) = belief.form(key) else { return operations };
-    let layout = belief.layout(form);
+    let Some((form, layout)) = belief.reading(key) else { return operations };
     for (class, sums) in sums.filter(|(class, _)| class.form == form) {
         if let Some(operation) = class.operation[layout as usize] {
             *operations.entry(operation).or_default() += sums;

@@ -80,8 +80,8 @@ impl MessageStream {
         let connection = self.sources[index].connections.get(raw.connection as usize).copied().flatten()?;
         let row = self.profile.connections.get(connection as usize)?;
         let mpi = raw.mpi.and_then(|(form, matching, protocol)| {
-            let believed = self.belief.form(&row.key()) == Some(form);
-            let identity = matching.identity(self.belief.layout(form)).filter(|_| believed)?;
+            let (believed, layout) = self.belief.reading(&row.key())?;
+            let identity = matching.identity(layout).filter(|_| believed == form)?;
             Some((identity, protocol))
         });
         (mpi.is_some() || self.with_transport).then(|| MessageRow {

@@ -38,6 +38,7 @@ pub const DEFAULT_MAX_CELLS: usize = 1 << 20;
 
 /// What to analyse and how.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
 pub struct Options {
     /// Worker threads; 0 for one per core.
     pub threads: usize,

@@ -101,13 +101,22 @@ fn store(message: &RawMessage) -> [u8; STORED_BYTES] {
             (kind, form as u8, protocol as u8, words)
         }
     };
-    let tags = [kind, form, protocol, message.moved as u8, u8::from(message.complete), 0, 0, 0];
+    let tags = [
+        kind,
+        form,
+        protocol,
+        message.moved as u8,
+        u8::from(message.complete),
+        u8::from(message.length_bytes.is_some()),
+        0,
+        0,
+    ];
     let words = [
         u64::from_le_bytes(tags),
         u64::from(message.connection) << 32 | u64::from(message.psn),
         words[0],
         words[1],
-        message.length_bytes,
+        message.length_bytes.unwrap_or(0),
         message.wire_bytes,
         message.packets,
         message.times_ns.0.cast_unsigned(),
@@ -122,7 +131,7 @@ fn store(message: &RawMessage) -> [u8; STORED_BYTES] {
 fn restore(stored: [u8; STORED_BYTES]) -> RawMessage {
     let (chunks, _) = stored.as_chunks::<8>();
     let word = |index: usize| chunks.get(index).map_or(0, |&chunk| u64::from_le_bytes(chunk));
-    let [kind, form, protocol, moved, complete, ..] = word(0).to_le_bytes();
+    let [kind, form, protocol, moved, complete, has_length, ..] = word(0).to_le_bytes();
     let form = Form::ALL.get(usize::from(form)).copied();
     let protocol = Protocol::ALL.get(usize::from(protocol)).copied();
     let mpi = form.zip(protocol).filter(|_| kind != NO_MPI);
@@ -131,7 +140,7 @@ fn restore(stored: [u8; STORED_BYTES]) -> RawMessage {
         psn: word(1) as u32,
         mpi: mpi.map(|(form, protocol)| (form, matching(kind, [word(2), word(3)]), protocol)),
         moved: Moved::ALL.get(usize::from(moved)).copied().unwrap_or(Moved::Send),
-        length_bytes: word(4),
+        length_bytes: (has_length != 0).then_some(word(4)),
         wire_bytes: word(5),
         packets: word(6),
         times_ns: (word(7).cast_signed(), word(8).cast_signed()),
@@ -166,7 +175,7 @@ mod tests {
             prop::sample::select(Protocol::ALL.to_vec()),
         ));
         let moved = prop::sample::select(Moved::ALL.to_vec());
-        let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>());
+        let numbers = (any::<u32>(), any::<u32>(), any::<Option<u64>>(), any::<u64>(), any::<u64>());
         (numbers, mpi, moved, any::<(i64, i64)>(), any::<bool>()).prop_map(
             |((connection, psn, length_bytes, wire_bytes, packets), mpi, moved, times_ns, complete)| RawMessage {
                 connection,

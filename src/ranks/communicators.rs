@@ -54,10 +54,9 @@ fn like_world(seen: &[(Option<u32>, &Process)]) -> BTreeSet<u32> {
         for (world_rank, process) in seen {
             let mut ranks = process.elsewhere.keys().filter(|(own, _)| own == context).map(|(_, rank)| *rank);
             match (world_rank, ranks.next(), ranks.next()) {
-                // Known queue pairs of a rank need not all speak there: the rank must.
-                (Some(_), None, None) => {}
                 (Some(world_rank), Some(rank), None) if rank == *world_rank => _ = found.insert(rank),
-                (None, Some(_), None) => {}
+                // Known queue pairs of a rank need not all speak there: the rank must. An unknown process must.
+                (Some(_), None, None) | (None, Some(_), None) => {}
                 _ => return false,
             }
         }

@@ -12,12 +12,12 @@ mod pairs;
 mod processes;
 mod stack;
 
-pub use pairs::{Evidence, Pairs, pair};
+pub use pairs::{Evidence, Pairs, named, pair};
 pub use stack::{Belief, believe};
 
 use crate::model::profile::{CmRow, RankRow};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Introduction, Wireup};
+use crate::model::{Introduction, QueuePair, Wireup};
 use ibscope_parsers::Endpoint;
 use processes::Process;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,8 @@ pub struct Witnesses<'a> {
     pub cm: &'a [CmRow],
     /// UCX's wire-up messages.
     pub wireups: &'a [Wireup],
+    /// The queue pairs that each of these may name, as [`named`] finds them.
+    pub named: &'a [Vec<QueuePair>],
     /// Introductions of Open MPI's `udcm` and of MVAPICH2.
     pub introductions: &'a [Introduction],
 }

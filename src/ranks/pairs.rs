@@ -9,7 +9,7 @@ use super::Witnesses;
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Introduction, Kind, QueuePair, Wireup};
-use ibscope_parsers::mpi::ucx_wireup::find_qpn;
+use ibscope_parsers::mpi::ucx_wireup::qpns;
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,11 +69,11 @@ impl Pairs {
 /// Finds all pairs.
 #[must_use]
 pub fn pair(witnesses: &Witnesses<'_>) -> Pairs {
-    let Witnesses { connections, cm, wireups, introductions } = *witnesses;
+    let Witnesses { connections, cm, wireups, named, introductions } = *witnesses;
     let mut pairs = Pairs::default();
     by_cm(&mut pairs, cm);
     by_introductions(&mut pairs, introductions);
-    by_wireup(&mut pairs, connections, wireups);
+    by_wireup(&mut pairs, wireups, named);
     by_votes(&mut pairs, connections, Evidence::Echo, |connection| &connection.echoes);
     by_votes(&mut pairs, connections, Evidence::Answers, |connection| &connection.partners);
     pairs
@@ -83,11 +83,11 @@ pub fn pair(witnesses: &Witnesses<'_>) -> Pairs {
 fn by_introductions(pairs: &mut Pairs, introductions: &[Introduction]) {
     type Lists<'a> = BTreeMap<(QueuePair, QueuePair, u32), Vec<&'a [Qpn]>>;
     let mut lists: Lists<'_> = BTreeMap::new();
+    let mut said_before = BTreeSet::new();
     for said in introductions {
-        let said_before = lists.entry((said.from, said.to, said.number)).or_default();
         // They are repeated until they are acknowledged.
-        if !said_before.contains(&said.queue_pairs.as_slice()) {
-            said_before.push(&said.queue_pairs);
+        if said_before.insert((said.from, said.to, said.number, &said.queue_pairs)) {
+            lists.entry((said.from, said.to, said.number)).or_default().push(&said.queue_pairs);
         }
     }
     for (&(from, to, number), own) in &lists {
@@ -117,50 +117,45 @@ fn by_cm(pairs: &mut Pairs, cm: &[CmRow]) {
     }
 }
 
-/// Queue pairs of connected services, each with the ports that send to it.
+/// The queue pairs that each of UCX's wire-up messages may name: those of the sender that the receiver sends to and whose number stands in the
+/// message's address.
 #[must_use]
-pub(super) fn connected(connections: &[ConnectionTotals]) -> BTreeSet<(QueuePair, Endpoint)> {
-    let keys = connections.iter().map(|connection| &connection.key);
-    keys.filter(|key| key.kind == Kind::Data && !key.is_datagram())
-        .map(|key| (QueuePair { endpoint: key.dst, qpn: key.dest_qp }, key.src))
-        .collect()
+pub fn named(connections: &[ConnectionTotals], wireups: &[Wireup]) -> Vec<Vec<QueuePair>> {
+    let mut connected: BTreeMap<(Endpoint, Endpoint), BTreeSet<Qpn>> = BTreeMap::new();
+    for key in connections.iter().map(|connection| &connection.key) {
+        if key.kind == Kind::Data && !key.is_datagram() {
+            connected.entry((key.dst, key.src)).or_default().insert(key.dest_qp);
+        }
+    }
+    let of_message = |wireup: &Wireup| {
+        let Some(own) = connected.get(&(wireup.src, wireup.dst)) else { return Vec::new() };
+        let found: BTreeSet<Qpn> = qpns(&wireup.address).filter(|qpn| own.contains(qpn)).collect();
+        found.into_iter().map(|qpn| QueuePair { endpoint: wireup.src, qpn }).collect()
+    };
+    wireups.iter().map(of_message).collect()
 }
 
-/// Those of the sender's queue pairs that the receiver sends to and whose number stands in the message's address.
-#[must_use]
-pub(super) fn named_in(wireup: &Wireup, connected: &BTreeSet<(QueuePair, Endpoint)>) -> Vec<QueuePair> {
-    let own = |qpn| QueuePair { endpoint: wireup.src, qpn: Qpn::new(qpn) };
-    let lowest = Endpoint::from_gid([0; 16]);
-    connected
-        .range((own(0), lowest)..)
-        .take_while(|(end, _)| end.endpoint == wireup.src)
-        .filter(|(end, peer)| *peer == wireup.dst && find_qpn(&wireup.address, end.qpn).is_some())
-        .map(|(end, _)| *end)
-        .collect()
-}
-
-fn by_wireup(pairs: &mut Pairs, connections: &[ConnectionTotals], wireups: &[Wireup]) {
-    let connected = connected(connections);
-    // A UCX endpoint by its owner and its id, and the one queue pair that its messages name.
-    let mut named: BTreeMap<(Endpoint, u64, u64), BTreeSet<QueuePair>> = BTreeMap::new();
+fn by_wireup(pairs: &mut Pairs, wireups: &[Wireup], named: &[Vec<QueuePair>]) {
+    // A UCX endpoint by its owner and its id, the workers that have such an id, and the one queue pair that their messages name.
+    let mut endpoints: BTreeMap<(Endpoint, u64), BTreeMap<u64, BTreeSet<QueuePair>>> = BTreeMap::new();
     let mut replies = BTreeSet::new();
-    for wireup in wireups {
-        let ends = named_in(wireup, &connected);
+    for (wireup, ends) in wireups.iter().zip(named) {
         if ends.is_empty() {
             continue;
         }
-        named.entry((wireup.src, wireup.worker, wireup.sender_endpoint)).or_default().extend(ends);
+        let workers = endpoints.entry((wireup.src, wireup.sender_endpoint)).or_default();
+        workers.entry(wireup.worker).or_default().extend(ends);
         if wireup.receiver_endpoint != 0 {
             replies.insert((wireup.src, wireup.worker, wireup.sender_endpoint, wireup.dst, wireup.receiver_endpoint));
         }
     }
     for (src, worker, sender, dst, receiver) in replies {
         let only = |ends: &BTreeSet<QueuePair>| ends.iter().next().copied().filter(|_| ends.len() == 1);
-        let Some(end) = named.get(&(src, worker, sender)).and_then(only) else { continue };
+        let own = endpoints.get(&(src, sender)).and_then(|workers| workers.get(&worker));
+        let Some(end) = own.and_then(only) else { continue };
         // The id is the receiver's: it tells nothing of its worker, so it must be the only one with that id.
-        let mut others = named.iter().filter(|((owner, _, id), _)| *owner == dst && *id == receiver);
-        let (Some((_, ends)), None) = (others.next(), others.next()) else { continue };
-        if let Some(other) = only(ends) {
+        let Some(others) = endpoints.get(&(dst, receiver)).filter(|workers| workers.len() == 1) else { continue };
+        if let Some(other) = others.values().next().and_then(only) {
             pairs.pair(end, other, Evidence::Wireup);
         }
     }

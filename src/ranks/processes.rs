@@ -4,8 +4,7 @@
 //! messages, introductions); which rank they are is voted by the envelopes that went out from them, and stated by the connection
 //! messages of Open MPI's `openib` and of MVAPICH2.
 
-use super::pairs::{self, Pairs};
-use super::{Belief, Witnesses};
+use super::{Belief, Pairs, Witnesses};
 use crate::model::QueuePair;
 use crate::model::traffic::Communicator;
 use ibscope_parsers::Endpoint;
@@ -31,15 +30,14 @@ pub(super) fn find(
     belief: &Belief,
     paired: &Pairs,
 ) -> (Vec<Process>, BTreeMap<Endpoint, Process>) {
-    let Witnesses { connections, cm, wireups, introductions } = *witnesses;
+    let Witnesses { connections, cm, wireups, named, introductions } = *witnesses;
     let mut groups = Groups::default();
-    let connected = pairs::connected(connections);
     let mut workers: BTreeMap<(Endpoint, u64), BTreeSet<QueuePair>> = BTreeMap::new();
-    for wireup in wireups {
+    for (wireup, named) in wireups.iter().zip(named) {
         let queue_pairs = workers.entry((wireup.src, wireup.worker)).or_default();
         queue_pairs.extend(wireup.datagram_qp.map(|qpn| QueuePair { endpoint: wireup.src, qpn }));
         // A number that stands in the address by chance would join two processes.
-        if let [end] = pairs::named_in(wireup, &connected)[..] {
+        if let [end] = named[..] {
             queue_pairs.insert(end);
         }
     }
@@ -66,7 +64,7 @@ pub(super) fn find(
     let mut loose: BTreeMap<Endpoint, Process> = BTreeMap::new();
     for connection in connections {
         let key = &connection.key;
-        let Some(form) = belief.form(key) else { continue };
+        let Some((form, layout)) = belief.reading(key) else { continue };
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
         let sender = if key.is_datagram() {
             Some(QueuePair { endpoint: key.src, qpn: key.src_qp })
@@ -77,7 +75,7 @@ pub(super) fn find(
             Some(sender) => groups.process(sender),
             None => loose.entry(key.src).or_default(),
         };
-        for (communicator, rank, count) in connection.votes.of(form, belief.layout(form)) {
+        for (communicator, rank, count) in connection.votes.of(form, layout) {
             match communicator {
                 Communicator::World => *process.envelopes.entry(rank).or_default() += count,
                 Communicator::Context(context) => *process.elsewhere.entry((context, rank)).or_default() += count,

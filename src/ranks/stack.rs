@@ -1,6 +1,6 @@
 //! Which MPI library a connection carries, by the vote of its messages.
 
-use super::jobs::Jobs;
+use super::jobs::{Groups, Jobs};
 use super::{Pairs, Witnesses};
 use crate::model::traffic::{ConnectionTotals, Votes, readings};
 use crate::model::{ConnectionKey, QueuePair};
@@ -14,34 +14,33 @@ const ENOUGH: u64 = 3;
 const FITTING_PERCENT: u64 = 90;
 
 /// What the votes came to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Belief {
-    /// How tags are filled, for the whole capture.
-    layout: TagLayout,
-    forms: BTreeMap<ConnectionKey, Form>,
+    /// Form of the messages, and how their envelopes are to be read.
+    believed: BTreeMap<ConnectionKey, (Form, TagLayout)>,
 }
 
 impl Belief {
     /// The form of a connection's messages, where one is believed.
     #[must_use]
     pub fn form(&self, key: &ConnectionKey) -> Option<Form> {
-        self.forms.get(key).copied()
+        self.believed.get(key).map(|(form, _)| *form)
     }
 
-    /// How the envelopes of a form are to be read.
+    /// The form, and how its envelopes are to be read.
     #[must_use]
-    pub fn layout(&self, form: Form) -> TagLayout {
-        if form.carries_tags() { self.layout } else { readings(form)[0] }
+    pub fn reading(&self, key: &ConnectionKey) -> Option<(Form, TagLayout)> {
+        self.believed.get(key).copied()
     }
 
     /// The library's name for outputs.
     #[must_use]
     pub fn stack(&self, key: &ConnectionKey) -> Option<String> {
-        self.form(key).map(|form| match form {
+        self.reading(key).map(|(form, layout)| match form {
             Form::Ob1 => format!("{} {}", TagLayout::OpenMpi.name(), form.name()),
             Form::Mvapich2 | Form::Nccl => form.name().to_owned(),
             Form::UcxVerbs | Form::UcxMlx5 | Form::UcxUd | Form::Rxm => {
-                format!("{} {}", self.layout.name(), form.name())
+                format!("{} {}", layout.name(), form.name())
             }
         })
     }
@@ -62,42 +61,48 @@ pub fn believe(witnesses: &Witnesses<'_>, paired: &Pairs) -> Belief {
     let connections = witnesses.connections;
     let fitting = fitting_connections(connections, paired);
     let introduced = introduced(witnesses, paired);
-    let mut belief = Belief { layout: layout(&fitting), forms: BTreeMap::new() };
+    let mut groups = Groups::default();
+    fitting.iter().for_each(|(connection, _)| groups.join(connection.key.src, connection.key.dst));
+    let layouts = layouts(&fitting, &mut groups);
+    let mut reading = |key: &ConnectionKey, form: Form| {
+        let of_group = layouts.get(&groups.group(key.src)).copied().unwrap_or(TagLayout::OpenMpi);
+        if form.carries_tags() { of_group } else { readings(form)[0] }
+    };
+    let mut believed: BTreeMap<ConnectionKey, (Form, TagLayout)> = BTreeMap::new();
     let mut strong: BTreeMap<Form, Jobs> = BTreeMap::new();
-    let mut weak: Vec<(&ConnectionTotals, Form)> = Vec::new();
+    let mut weak: Vec<(&ConnectionTotals, Form, TagLayout)> = Vec::new();
     for &(connection, form) in &fitting {
         let key = &connection.key;
-        let one_rank = one_rank(&connection.votes, form, belief.layout(form));
+        let layout = reading(key, form);
         let is_introduced = introduced.contains(&(receiver(key), form));
-        match one_rank {
+        match one_rank(&connection.votes, form, layout) {
             OneRank::Contradicted => {}
             OneRank::Of(rank, world) if world >= ENOUGH || is_introduced => {
                 strong.entry(form).or_default().add(connection, Some(rank));
             }
             OneRank::Nobody if is_introduced => strong.entry(form).or_default().add(connection, None),
-            OneRank::Of(..) | OneRank::Nobody => weak.push((connection, form)),
+            OneRank::Of(..) | OneRank::Nobody => weak.push((connection, form, layout)),
         }
     }
     let mut known: BTreeMap<Form, Known> = BTreeMap::new();
     let wired_up: BTreeSet<Endpoint> = witnesses.wireups.iter().flat_map(|wireup| [wireup.src, wireup.dst]).collect();
     for (form, jobs) in strong {
-        let layout = belief.layout(form);
         for connection in jobs.believable(form, &wired_up) {
             let key = &connection.key;
-            belief.forms.insert(*key, form);
+            let layout = reading(key, form);
+            believed.insert(*key, (form, layout));
             let known = known.entry(form).or_default();
             known.endpoints.extend([key.src, key.dst]);
             known.pairs.insert((key.src, key.dst));
             known.highest_rank = known.highest_rank.max(connection.votes.highest_rank[layout as usize]);
         }
     }
-    for (connection, form) in weak {
+    for (connection, form, layout) in weak {
         let (key, votes) = (&connection.key, &connection.votes);
         let Some(known) = known.get(&form) else { continue };
         let fits = if form == Form::Nccl {
             known.pairs.contains(&(key.dst, key.src))
         } else {
-            let layout = belief.layout(form);
             // The same rank again and again on one communicator, or at least none that the job has not.
             let steady = votes.of(form, layout).any(|(_, _, count)| count >= ENOUGH);
             votes.enveloped[form as usize] > 0
@@ -106,10 +111,10 @@ pub fn believe(witnesses: &Witnesses<'_>, paired: &Pairs) -> Belief {
                 && (known.endpoints.contains(&key.src) || known.endpoints.contains(&key.dst))
         };
         if fits {
-            belief.forms.insert(*key, form);
+            believed.insert(*key, (form, layout));
         }
     }
-    belief
+    Belief { believed }
 }
 
 /// What connections that are believed by themselves have shown of a form: it says which others are to be believed.
@@ -189,23 +194,31 @@ fn one_rank(votes: &Votes, form: Form, layout: TagLayout) -> OneRank {
     }
 }
 
-/// The reading of tags under which connections name one plausible rank each, and different endpoints different ranks.
-fn layout(fitting: &[(&ConnectionTotals, Form)]) -> TagLayout {
-    let score = |layout: TagLayout| {
-        let mut claims: BTreeMap<u32, BTreeMap<Endpoint, u64>> = BTreeMap::new();
-        for &(connection, form) in fitting.iter().filter(|(_, form)| form.carries_tags()) {
+/// For each group of endpoints that talk to each other: the reading of tags under which connections name one plausible rank each, and different
+/// endpoints different ranks.
+fn layouts(fitting: &[(&ConnectionTotals, Form)], groups: &mut Groups) -> BTreeMap<Endpoint, TagLayout> {
+    type Claims = BTreeMap<u32, BTreeMap<Endpoint, u64>>;
+    let mut claims: BTreeMap<Endpoint, [Claims; TagLayout::ALL.len()]> = BTreeMap::new();
+    for &(connection, form) in fitting.iter().filter(|(_, form)| form.carries_tags()) {
+        let votes = &connection.votes;
+        for layout in TagLayout::ALL {
             // Other traffic has a say in what the tags of MPI mean only if it would pass for MPI itself.
-            let votes = &connection.votes;
             let OneRank::Of(rank, world) = one_rank(votes, form, layout) else { continue };
             if world >= ENOUGH && votes.implausible[layout as usize] * 100 <= world * (100 - FITTING_PERCENT) {
+                let claims = &mut claims.entry(groups.group(connection.key.src)).or_default()[layout as usize];
                 *claims.entry(rank).or_default().entry(connection.key.src).or_default() += world;
             }
         }
-        // A rank is at one endpoint; what claims to be it elsewhere does not count.
-        let agreeing: u64 = claims.values().filter_map(|endpoints| endpoints.values().max()).sum();
-        (claims.len().min(2), agreeing)
+    }
+    let best = |claims: &[Claims; TagLayout::ALL.len()]| {
+        let score = |layout: TagLayout| {
+            let claims = &claims[layout as usize];
+            // A rank is at one endpoint; what claims to be it elsewhere does not count.
+            let agreeing: u64 = claims.values().filter_map(|endpoints| endpoints.values().max()).sum();
+            (claims.len().min(2), agreeing)
+        };
+        // On a tie the first: Open MPI's newer layout reads as the older one with ranks sixteen times as high.
+        TagLayout::ALL.into_iter().rev().max_by_key(|&layout| score(layout)).unwrap_or(TagLayout::OpenMpi)
     };
-    // On a tie the first: Open MPI's newer layout reads as the older one with ranks sixteen times as high, and where there are no tags
-    // the name does not matter.
-    TagLayout::ALL.into_iter().rev().max_by_key(|&layout| score(layout)).unwrap_or(TagLayout::OpenMpi)
+    claims.iter().map(|(group, claims)| (*group, best(claims))).collect()
 }

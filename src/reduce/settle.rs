@@ -37,8 +37,6 @@ pub struct Settled {
     pub connections: Vec<ConnectionTotals>,
     /// Per input: mirror copies, and pairs of endpoints seen once and twice.
     pub inputs: Vec<InputCopies>,
-    /// Messages of which something is missing, in the inputs that count.
-    pub missing: Missing,
     /// Connections whose window of sequence numbers overflowed, in the inputs that count.
     pub window_overflows: u64,
 }
@@ -83,7 +81,6 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
         for input in chosen {
             let one = seen.iter_mut().find(|(point, _)| point.input == input).and_then(|(_, one)| one.take());
             let Some(one) = one else { continue };
-            settled.missing += one.ending.missing;
             settled.window_overflows += u64::from(one.ending.overflowed);
             match &mut total {
                 None => total = Some(one.totals),
@@ -145,13 +142,25 @@ impl One {
         let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));
         let [partners, echoes] = ending.partners.clone().map(|votes| votes.into_iter().collect());
         let (mpi, votes) = (partial.mpi, partial.votes);
-        let inputs = vec![input];
+        let (missing, inputs) = (ending.missing, vec![input]);
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
         let right = if twice { Sight::Twice } else { Sight::Alone };
         let timings = partial.timings.into_iter().filter(|((sight, _), _)| *sight == right || *sight == Sight::Any);
         let timings = timings.map(|((_, key), histogram)| (key, histogram)).collect();
-        let totals =
-            ConnectionTotals { key, times_ns, traffic, repeats, mpi, votes, inputs, partners, echoes, timings, bins };
+        let totals = ConnectionTotals {
+            key,
+            times_ns,
+            traffic,
+            repeats,
+            mpi,
+            votes,
+            missing,
+            inputs,
+            partners,
+            echoes,
+            timings,
+            bins,
+        };
         Self { totals, ending, mirror_copies }
     }
 }
@@ -209,6 +218,7 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
         *total.mpi.entry(class).or_default() += sums;
     }
     total.votes.merge(&later.votes);
+    total.missing += later.missing;
     total.inputs.extend(later.inputs);
     for (key, histogram) in later.timings {
         total.timings.entry(key).or_default().merge(&histogram);

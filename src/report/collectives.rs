@@ -30,7 +30,7 @@ pub fn collectives(profile: &Profile, by: By) -> Collectives {
         let key = (row.operation.clone(), who.sender(connection), who.receiver(connection));
         let sums = table.entry(key).or_default();
         sums.messages += row.messages;
-        sums.mpi_bytes += row.mpi_bytes;
+        sums.mpi_bytes = sums.mpi_bytes.saturating_add(row.mpi_bytes);
     }
     table
 }
@@ -46,7 +46,7 @@ pub fn table(collectives: &Collectives) -> String {
         let (pairs, total) = operations.entry(operation).or_default();
         *pairs += 1;
         total.messages += sums.messages;
-        total.mpi_bytes += sums.mpi_bytes;
+        total.mpi_bytes = total.mpi_bytes.saturating_add(sums.mpi_bytes);
     }
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);

@@ -35,7 +35,7 @@ impl Selection {
             Self::Collective => (traffic.collective_messages, traffic.collective_mpi_bytes),
             Self::All => (
                 traffic.p2p_messages + traffic.collective_messages,
-                traffic.p2p_mpi_bytes + traffic.collective_mpi_bytes,
+                traffic.p2p_mpi_bytes.saturating_add(traffic.collective_mpi_bytes),
             ),
         }
     }
@@ -100,7 +100,8 @@ impl Cell {
             _ => mpi_messages,
         };
         if has_mpi {
-            *self.mpi_bytes.get_or_insert(0) += mpi_bytes;
+            let sum = self.mpi_bytes.get_or_insert(0);
+            *sum = sum.saturating_add(mpi_bytes);
         }
         self.payload_bytes += traffic.payload_bytes;
         self.wire_bytes += traffic.wire_bytes;
@@ -111,7 +112,8 @@ impl Cell {
     pub(super) fn merge(&mut self, other: &Self) {
         self.messages += other.messages;
         if let Some(mpi_bytes) = other.mpi_bytes {
-            *self.mpi_bytes.get_or_insert(0) += mpi_bytes;
+            let sum = self.mpi_bytes.get_or_insert(0);
+            *sum = sum.saturating_add(mpi_bytes);
         }
         self.payload_bytes += other.payload_bytes;
         self.wire_bytes += other.wire_bytes;

@@ -53,7 +53,7 @@ impl<'a> Lines<'a> {
         let (first, last) = times(row);
         let time = since_start(first, &mut self.start_ns);
         let lasted = first.zip(last).map(|(first, last)| format!("{:.3}", last.saturating_sub(first) as f64 / 1e3));
-        let length = bytes(row.raw.length_bytes);
+        let length = row.raw.length_bytes.map_or_else(|| "-".to_owned(), bytes);
         let (protocol, operation) = (row.protocol().unwrap_or("-"), row.operation().unwrap_or("-"));
         let tag = text(row.identity().map(|identity| identity.tag), "-");
         let context = text(row.identity().map(|identity| identity.context), "-");

@@ -45,7 +45,7 @@ fn found(rows: &[MessageRow], counts: impl Fn(&MessageRow) -> bool) -> Sends {
     for row in rows.iter().filter(|row| is_p2p(row) && counts(row)) {
         let (src, dst) = (row.src_rank.expect("sender"), row.dst_rank.expect("receiver"));
         let identity = row.identity().expect("envelope");
-        *sends.entry((src, dst, identity.tag, row.raw.length_bytes)).or_default() += 1;
+        *sends.entry((src, dst, identity.tag, row.raw.length_bytes.expect("length"))).or_default() += 1;
     }
     sends
 }
@@ -128,7 +128,8 @@ fn messages_are_complete_and_their_packets_carry_them() {
                 assert!(raw.complete, "{place}: {raw:?}");
                 assert!(raw.times_ns.0 <= raw.times_ns.1, "{place}: {raw:?}");
                 // Every packet has headers of at least 26 bytes (LRH, BTH, VCRC, ICRC), and of less than 200 with those of the library.
-                let data = raw.length_bytes..raw.length_bytes + raw.packets * 200 + 200;
+                let length_bytes = raw.length_bytes.expect("length");
+                let data = length_bytes..length_bytes + raw.packets * 200 + 200;
                 assert!(raw.wire_bytes >= raw.packets * 26 && data.contains(&raw.wire_bytes), "{place}: {raw:?}");
                 let by_read = raw.moved == Moved::Read;
                 assert!(!by_read || row.protocol() == Some("rendezvous"), "{place}: {raw:?}");
@@ -147,7 +148,7 @@ fn rows_and_sums_agree() {
         for row in &rows {
             let operation = row.operation().expect("operation").to_owned();
             let sums = from_rows.entry((row.connection, operation)).or_default();
-            *sums = (sums.0 + 1, sums.1 + row.raw.length_bytes);
+            *sums = (sums.0 + 1, sums.1 + row.raw.length_bytes.expect("length"));
         }
         let mut from_sums: BTreeMap<(u32, String), (u64, u64)> = BTreeMap::new();
         for row in &profile.collectives {

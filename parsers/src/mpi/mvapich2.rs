@@ -184,12 +184,13 @@ pub fn send(payload: &[u8], message_bytes: Option<u32>) -> Option<Mvapich2> {
 #[must_use]
 pub fn part(payload: &[u8], message_bytes: Option<u32>) -> Option<Part> {
     match send(payload, message_bytes)? {
+        // Of a SEND of several packets it is known with the last one whether others follow in it.
         Mvapich2::Eager { data_bytes, header_bytes, .. }
-            if message_bytes.is_some_and(|all| u64::from(all) > u64::from(header_bytes) + data_bytes) =>
+            if message_bytes.is_none_or(|all| u64::from(all) > u64::from(header_bytes) + data_bytes) =>
         {
             Some(Part::Several)
         }
-        packet => Some(packet.part(message_bytes.unwrap_or(u32::MAX), 0)),
+        packet => Some(packet.part(message_bytes?, 0)),
     }
 }
 
@@ -292,10 +293,15 @@ pub fn coalesced(payload: &[u8], message_bytes: u32) -> impl Iterator<Item = Coa
     core::iter::from_fn(move || {
         let header = payload.get(next..)?;
         let left_bytes = u64::from(message_bytes).checked_sub(next as u64)?;
-        common(header).filter(|common| matches!(common.kind, EAGER_SEND | EAGER_SEND_CONTIG))?;
+        let kind = common(header)?.kind;
         let (identity, data_bytes) = NARROW.envelope(header)?;
         let offset = next;
         let part_bytes = data_bytes.checked_add(NARROW.data as u64)?;
+        // Synchronous and ready sends, whose types depend on the build, stand alone.
+        let stands_alone = offset == 0 && BUILD_DEPENDENT.contains(&kind) && part_bytes == u64::from(message_bytes);
+        if !matches!(kind, EAGER_SEND | EAGER_SEND_CONTIG) && !stands_alone {
+            return None;
+        }
         // The data of a large message go on in further SENDs: nothing follows it in this one.
         next = next.checked_add(usize::try_from(part_bytes.min(left_bytes)).ok()?)?;
         Some(Coalesced { offset, identity, data_bytes })
@@ -348,7 +354,8 @@ impl Shape {
                     && self.next_is_plausible(payload, message_bytes?, data_bytes)
             }
             Some(None) => false,
-            None => !self.wide_rank && kind <= EAGER_SEND_CONTIG,
+            // Ready to send fits one packet, so what begins a longer SEND is an eager send, synchronous or not.
+            None => !self.wide_rank,
         };
         taken.then_some(whole)
     }
@@ -534,7 +541,7 @@ mod tests {
     fn parts_of_sends() {
         let part_of = |packet: &[u8]| part(packet, Some(packet.len() as u32));
         assert_eq!(part_of(&eager(0, 100)), Some(started(Protocol::Eager, 100, 40, None, 0)));
-        assert_eq!(part(&eager(1, 100), None), Some(started(Protocol::Eager, 100, 40, None, 0)));
+        assert_eq!(part(&eager(1, 100), None), Some(Part::Several), "others may follow in the next packets");
         assert_eq!(part_of(&[eager(0, 5), eager(0, 7)].concat()), Some(Part::Several));
         // A part of a large message: the data go on in other SENDs.
         assert_eq!(part(&eager(1, 9000), Some(8192)), Some(started(Protocol::Eager, 9000, 40, None, 0)));
@@ -544,7 +551,6 @@ mod tests {
             |header_bytes, address| Some(started(Protocol::Rendezvous, 1 << 20, header_bytes, request, address));
         let packet = ready_to_send(32);
         assert_eq!(part_of(&packet), asked(144, ADDRESS));
-        assert_eq!(part(&packet, None), asked(u32::MAX, ADDRESS));
         let mut sent = packet;
         sent[40..48].fill(0);
         assert_eq!(part_of(&sent), asked(144, 0), "no address: the data come by SEND");

@@ -95,6 +95,10 @@ pub fn eager_rdma(first: &Payload<'_>, dma_bytes: u32) -> Option<Part> {
     if is_whole && tag == CONTROL && kind <= CONTROL_LAST && kind != CONTROL_COALESCED {
         return Some(Part::Control);
     }
+    if tag == CONTROL && kind == CONTROL_COALESCED {
+        let content_bytes = dma_bytes.checked_sub(FOOTER_BYTES)?;
+        return ob1_coalesced::parts(payload, content_bytes).map(|_| Part::Several);
+    }
     if !(MATCH..=FIN).contains(&tag) || kind != tag || dma_bytes < MATCH_BYTES + FOOTER_BYTES {
         return None;
     }

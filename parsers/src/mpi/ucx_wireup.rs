@@ -124,17 +124,18 @@ pub struct Wireup<'a> {
     pub address: &'a [u8],
 }
 
-/// Where a worker's address names the queue pair `qpn` (three bytes, little-endian), from the start of the address.
+/// All numbers that may be queue pairs in a worker's address (three bytes, little-endian), whatever they are.
 ///
 /// The address has parts that vary with the release, so this is a search: numbers with two bytes of zero, as of fresh
 /// adapters, may be found by chance, and only the absence of a number is certain.
-#[must_use]
-pub fn find_qpn(address: &[u8], qpn: Qpn) -> Option<usize> {
+pub fn qpns(address: &[u8]) -> impl Iterator<Item = Qpn> + '_ {
     // Before the lists stand the byte of flags and the worker's id.
     const LISTS: usize = 9;
-    let [low, middle, high, _] = qpn.value().to_le_bytes();
-    let found = address.get(LISTS..)?.windows(3).position(|window| window == [low, middle, high])?;
-    found.checked_add(LISTS)
+    let lists = address.get(LISTS..).unwrap_or_default();
+    lists.windows(3).filter_map(|window| {
+        let &[low, middle, high] = window.first_chunk()?;
+        Some(Qpn::new(u32::from_le_bytes([low, middle, high, 0])))
+    })
 }
 
 /// A wire-up message; `id_at` is where the active message id stands in the payload: 0 with the verbs transports of RC and DC, 1 with
@@ -242,8 +243,9 @@ mod tests {
         let message = wireup_datagram(&datagram).unwrap();
         assert_eq!((message.kind, message.sender_endpoint), (2, 0x7FD1_5EE2_40B0));
         // 74 bytes, of which 20 come before the address and 4 (the queue pair and one more) end it.
-        assert_eq!(find_qpn(message.address, Qpn::new(0x60)), Some(74 - 20 - 4));
-        assert_eq!(find_qpn(message.address, Qpn::new(0x1234)), None);
+        // Byte 70 of the message, behind the 20 of its header and the 9 before the lists.
+        assert_eq!(qpns(message.address).position(|qpn| qpn == Qpn::new(0x60)), Some(74 - 4 - 20 - 9));
+        assert!(qpns(message.address).all(|qpn| qpn != Qpn::new(0x1234)));
     }
 
     #[test]
