@@ -244,8 +244,12 @@ impl Messages {
     }
 
     fn name(&mut self, id: u64, name: Name) {
+        let Some(Open { pair, raw, .. }) = self.open.get(&id) else { return };
+        let (pair, connection) = (*pair, raw.connection);
+        let namesakes = self.names.entry((pair, name)).or_default();
+        // A number is used again when its message is done, whether the end of that was captured or not.
+        namesakes.retain(|other| self.open.get(other).is_some_and(|other| other.raw.connection != connection));
         let Some(open) = self.open.get_mut(&id) else { return };
-        let namesakes = self.names.entry((open.pair, name)).or_default();
         if open.names.len() < MAX_GRANTS && namesakes.len() < MAX_NAMESAKES {
             open.names.push(name);
             namesakes.push(id);

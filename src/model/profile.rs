@@ -72,7 +72,8 @@ pub struct ConnectionRow {
     pub dest_qp: Qpn,
     /// The sender's queue pair, where it is known.
     pub src_qp: Option<Qpn>,
-    /// What told it: `deth` (datagrams name it), `cm`, `introduction`, `wireup`, `echo` or `answers`.
+    /// What told it: `deth` (datagrams name it), `cm`, `introduction`, `wireup`, `echo`, `answers`
+    /// or `alone`.
     pub src_qp_evidence: Option<String>,
     /// Time of the first packet in nanoseconds since the epoch.
     pub first_time_ns: i64,

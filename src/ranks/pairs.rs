@@ -2,7 +2,7 @@
 //!
 //! Strongest first: CM messages (REP answers REQ), the introductions of Open MPI's `udcm` and of MVAPICH2 (both sides list their queue
 //! pairs), UCX's wire-up messages (a reply names the endpoint of the request, and both hold the queue pair number), answers that repeat
-//! request numbers, and answers with the PSN of requests. Votes pair two queue pairs only where each is the other's clear
+//! request numbers, answers with the PSN of requests, and that there is but one connection each way between two ports. Votes pair two queue pairs only where each is the other's clear
 //! favourite; what is paired no longer competes, so the rest is looked at again.
 
 use super::Witnesses;
@@ -26,6 +26,8 @@ pub enum Evidence {
     Echo,
     /// Answers with the PSN of requests.
     Answers,
+    /// It is the only connection each way.
+    Alone,
 }
 
 impl Evidence {
@@ -38,6 +40,7 @@ impl Evidence {
             Self::Wireup => "wireup",
             Self::Echo => "echo",
             Self::Answers => "answers",
+            Self::Alone => "alone",
         }
     }
 }
@@ -76,6 +79,7 @@ pub fn pair(witnesses: &Witnesses<'_>) -> Pairs {
     by_wireup(&mut pairs, wireups, named);
     by_votes(&mut pairs, connections, Evidence::Echo, |connection| &connection.echoes);
     by_votes(&mut pairs, connections, Evidence::Answers, |connection| &connection.partners);
+    alone(&mut pairs, connections);
     pairs
 }
 
@@ -157,6 +161,25 @@ fn by_wireup(pairs: &mut Pairs, wireups: &[Wireup], named: &[Vec<QueuePair>]) {
         let Some(others) = endpoints.get(&(dst, receiver)).filter(|workers| workers.len() == 1) else { continue };
         if let Some(other) = others.values().next().and_then(only) {
             pairs.pair(end, other, Evidence::Wireup);
+        }
+    }
+}
+
+/// Where acknowledgements were not captured, one connection each way between two ports is one connection.
+fn alone(pairs: &mut Pairs, connections: &[ConnectionTotals]) {
+    let mut receivers: BTreeMap<(Endpoint, Endpoint, u8), BTreeSet<Qpn>> = BTreeMap::new();
+    for key in connections.iter().map(|connection| &connection.key) {
+        if key.kind == Kind::Data && !key.is_datagram() {
+            receivers.entry((key.src, key.dst, key.service)).or_default().insert(key.dest_qp);
+        }
+    }
+    let only = |src, dst, service| {
+        let receivers = receivers.get(&(src, dst, service))?;
+        receivers.first().filter(|_| receivers.len() == 1).map(|&qpn| QueuePair { endpoint: dst, qpn })
+    };
+    for &(src, dst, service) in receivers.keys().filter(|(src, dst, _)| src < dst) {
+        if let (Some(there), Some(back)) = (only(src, dst, service), only(dst, src, service)) {
+            pairs.pair(there, back, Evidence::Alone);
         }
     }
 }
