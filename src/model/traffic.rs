@@ -393,3 +393,18 @@ impl AddAssign for Sums {
         self.payload_bytes = self.payload_bytes.saturating_add(other.payload_bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// UCX repeats datagrams when acknowledgements are late, without any loss.
+    #[test]
+    fn repeats_of_a_library_do_not_speak_against_it() {
+        let mut votes = Votes::default();
+        votes.start(Start::Recognised(Form::UcxUd, None));
+        votes.start(Start::Repeated);
+        votes.start(Start::Unknown);
+        assert_eq!((votes.starts, votes.bare[Form::UcxUd as usize]), (2, 1));
+    }
+}

@@ -310,6 +310,25 @@ fn mvapich2_coalesced_sends() {
     job.check();
 }
 
+/// The same where the SEND has several packets: what follows the first message stands in later ones.
+#[test]
+fn mvapich2_coalesced_sends_of_several_packets() {
+    let mut job = Job::new(&[0, 1, 2]);
+    rounds(&mut job, 8, |job, number, pair| {
+        let mut payload = Vec::new();
+        for part in 0..3 {
+            let bytes = 2000 + 300 * part + number;
+            let sequence = (number * 3 + part) as u16;
+            let header =
+                mvapich2::envelope(mvapich2::EAGER_SEND, sequence, mpich_identity(pair.0, number + part), bytes);
+            payload.extend(header.then(&data(bytes)));
+            job.sent(pair, is_collective(number + part), bytes);
+        }
+        job.send(pair, &payload);
+    });
+    job.check();
+}
+
 /// Jobs of more than 64 ranks connect on demand: datagrams of `Q_Key` 0 name the world ranks and queue pairs of both ends. What is sent
 /// then is on a communicator of its own, whose ranks are others.
 #[test]
@@ -390,6 +409,29 @@ fn nccl_ring() {
                 back.ack(wire, there);
             });
             job.sent((src, dst), false, bytes);
+        }
+    }
+    check_nccl(&mut job);
+}
+
+/// An invitation that was lost before the capture and sent again comes after the next ones.
+#[test]
+fn nccl_ring_with_an_invitation_that_came_late() {
+    let mut job = Job::new(&[0, 1, 2]);
+    for round in 0..8u64 {
+        for src in 0..3 {
+            let dst = (src + 1) % 3;
+            for number in [1, 3, 2].map(|order| round * 3 + order) {
+                let elements = nccl_elements(&[BUFFER + number * 0x10_0000], 1 << 20, src as u32, number);
+                job.write((dst, src), 0x5577_0000_0000 + number % 8 * 512, &elements);
+            }
+            for number in (1..=3).map(|order| round * 3 + order) {
+                job.with((src, dst), |wire, there, back| {
+                    there.write_immediate(wire, BUFFER + number * 0x10_0000, R_KEY, &data(700), 700);
+                    back.ack(wire, there);
+                });
+                job.sent((src, dst), false, 700);
+            }
         }
     }
     check_nccl(&mut job);
@@ -676,6 +718,27 @@ fn ob1_coalesced_sends() {
             job.sent(pair, is_collective(first + part), bytes);
         }
         job.send(pair, &payload);
+    });
+    job.check();
+}
+
+/// The same in the eager RDMA ring, where a footer follows: its length and 0xff.
+#[test]
+fn ob1_coalesced_messages_in_the_ring() {
+    let mut job = Job::new(&[0, 1, 2]);
+    rounds(&mut job, 8, |job, number, pair| {
+        let mut payload = vec![0x20, 0, 0, 0, 2];
+        for part in 0..3 {
+            let bytes = 3 + 10 * part + number;
+            let identity = ob1_identity(pair.0, number * 3 + part);
+            let pml = ob1::pml(identity, &data(bytes));
+            let header = Header::new(12).put(0, [ob1::kind_match()]).u32(4, pml.len() as u32).u32(8, pml.len() as u32);
+            payload.extend(header.then(&pml));
+            job.sent(pair, is_collective(number * 3 + part), bytes);
+        }
+        let length = payload.len() as u32 + 4;
+        payload.extend((length | 0xFF00_0000).to_le_bytes());
+        job.write(pair, BUFFER - u64::from(length), &payload);
     });
     job.check();
 }

@@ -188,6 +188,23 @@ fn one_port_of_four_shows_the_pairs_of_its_node() {
     assert_eq!(checked, 6 * 4, "ports of the runs on four nodes");
 }
 
+/// Open MPI and MPICH fill UCX's tags differently: each job is read by its own way.
+#[test]
+fn two_libraries_in_one_analysis_are_told_apart() {
+    let runs = [runs::named("ompi-rc-ring2"), runs::named("mpich-rc-ring2")];
+    let together = profile(&[runs[0].node(1), runs[1].sink()]);
+    for (run, library, place) in [(&runs[0], "Open MPI UCX rc_verbs", 0), (&runs[1], "MPICH UCX rc_verbs", 1)] {
+        let own = |row: &&ibscope::model::profile::ConnectionRow| usize::from(row.src.lid().is_some()) == place;
+        let stacks: BTreeSet<&str> =
+            together.connections.iter().filter(own).filter_map(|row| row.stack.as_deref()).collect();
+        assert_eq!(stacks, BTreeSet::from([library]), "{}", run.name);
+        let wire = run.truth("wire.csv").expect("wire.csv");
+        let messages: u64 = together.connections.iter().filter(own).map(|row| row.traffic.p2p_messages).sum();
+        assert_eq!(messages, wire.values().map(|sums| sums.0).sum::<u64>(), "{}", run.name);
+    }
+    assert!(together.notes.iter().all(|note| !note.contains("4096")), "{:?}", together.notes);
+}
+
 /// Two jobs in one analysis: each has a rank 0, so neither is believed, and the reader is told who claims it.
 #[test]
 fn ranks_that_two_ports_claim_are_said_and_not_believed() {
