@@ -1,7 +1,7 @@
 //! Captures -> profile.
 
 use super::fill::fill;
-use super::spill::Spill;
+use super::spill::{Spill, SpillFile};
 use super::{Error, Options, decode_options, pool};
 use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
@@ -125,13 +125,14 @@ struct Shard {
 
 impl Analysis {
     fn new(inputs: usize, options: &Options, depth: Depth) -> Self {
+        let file = SpillFile::default();
         let shard = || Shard {
             tracker: Tracker::new(depth, options.read_times),
             sums: Accumulator::new(options.bin_ns),
             cm: Vec::new(),
             cm_lost: 0,
             events: Events::default(),
-            spill: (depth >= Depth::Messages).then(Spill::new),
+            spill: (depth >= Depth::Messages).then(|| Spill::new(file.clone())),
         };
         let input = || InputState {
             shards: (0..SHARDS).map(|_| shard()).collect(),
@@ -234,6 +235,20 @@ impl Analysis {
                 "the timeline's bins were widened to {} ns to keep it within {} cells",
                 self.bin_ns.unwrap_or_default(),
                 self.max_cells
+            ));
+        }
+        if settled.continued > 0 {
+            notes.push(format!(
+                "{} connections go on from one input to the next: a message that lies across the end of a file is incomplete, and a packet that \
+                 is sent again after it counts as new",
+                settled.continued
+            ));
+        }
+        if settled.left_out > 0 {
+            notes.push(format!(
+                "the inputs overlap in part: of {} connections only the input with most of their packets counts, and packets that another one \
+                 alone holds do not",
+                settled.left_out
             ));
         }
         if cm_lost > 0 {

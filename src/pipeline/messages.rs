@@ -1,7 +1,8 @@
 //! Captures -> single messages, with the ranks that the whole of the captures tells.
 //!
 //! Which library, which ranks and which inputs count is known when everything has been read. So messages wait in spills, one per
-//! shard, and come out merged by the time of their last packet.
+//! shard, and come out merged by the time of their last packet. Those of a shard come as they were complete, so that a message which never was
+//! comes after its time.
 
 use super::analysis::{self, Finished};
 use super::spill;
@@ -33,7 +34,7 @@ struct Source {
     head: Option<RawMessage>,
 }
 
-/// Analyses captures for their messages, those in the order of the time of their last packet. `with_transport` asks for transport
+/// Analyses captures for their messages, in the order in which they were complete, incomplete ones last. `with_transport` asks for transport
 /// messages that belong to no MPI message too. `progress` is told the bytes read so far, now and then.
 pub fn messages(
     paths: &[PathBuf],

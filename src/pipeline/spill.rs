@@ -1,61 +1,111 @@
-//! Messages that wait until it is known which of them count: in memory while they are few, in a temporary file beyond that.
+//! Messages that wait until it is known which of them count: in memory while they are few, in one temporary file beyond that.
 
 use crate::model::{Moved, RawMessage};
 use ibscope_parsers::mpi::{Form, Identity, Matching, Protocol};
-use std::io::{self, BufReader, BufWriter, Read, Seek as _, Write as _};
-use tempfile::SpooledTempFile;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes that are kept in memory per spill: there are 32 for each input.
-const MEMORY_BYTES: usize = 1 << 18;
+/// Bytes that a spill keeps in memory, and of a piece in the file: there are 32 spills for each input.
+const PIECE_BYTES: usize = 910 * STORED_BYTES;
 /// Length of a stored message.
 const STORED_BYTES: usize = 72;
+
+/// The temporary file that all spills share; made when it is needed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SpillFile(Arc<Mutex<Option<File>>>);
+
+impl SpillFile {
+    /// Puts a piece at the end and says where that is.
+    fn put(&self, piece: &[u8]) -> io::Result<u64> {
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = match &mut *file {
+            Some(file) => file,
+            none => none.insert(tempfile::tempfile()?),
+        };
+        let at = file.seek(SeekFrom::End(0))?;
+        file.write_all(piece)?;
+        Ok(at)
+    }
+
+    fn get(&self, at: u64, piece: &mut [u8]) -> io::Result<()> {
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(file) = &mut *file else { return Err(io::ErrorKind::NotFound.into()) };
+        file.seek(SeekFrom::Start(at))?;
+        file.read_exact(piece)
+    }
+}
 
 /// A sequence of messages.
 #[derive(Debug)]
 pub(super) struct Spill {
-    file: BufWriter<SpooledTempFile>,
+    file: SpillFile,
+    /// Where its pieces are, in their order.
+    pieces: VecDeque<u64>,
+    /// The end of the sequence.
+    memory: Vec<u8>,
     failed: Option<io::Error>,
 }
 
 impl Spill {
-    pub(super) fn new() -> Self {
-        Self { file: BufWriter::new(SpooledTempFile::new(MEMORY_BYTES)), failed: None }
+    pub(super) const fn new(file: SpillFile) -> Self {
+        Self { file, pieces: VecDeque::new(), memory: Vec::new(), failed: None }
     }
 
     /// Adds a message. That it could not be stored is told by [`Spill::read`].
     pub(super) fn push(&mut self, message: &RawMessage) {
-        if self.failed.is_none() {
-            self.failed = self.file.write_all(&store(message)).err();
+        if self.failed.is_some() {
+            return;
+        }
+        self.memory.extend_from_slice(&store(message));
+        if self.memory.len() == PIECE_BYTES {
+            match self.file.put(&self.memory) {
+                Ok(at) => self.pieces.push_back(at),
+                Err(error) => self.failed = Some(error),
+            }
+            self.memory.clear();
         }
     }
 
     /// The messages, in the order in which they came.
     pub(super) fn read(self) -> io::Result<Messages> {
-        if let Some(error) = self.failed {
-            return Err(error);
+        match self.failed {
+            Some(error) => Err(error),
+            None => Ok(Messages { file: self.file, pieces: self.pieces, last: self.memory, piece: Vec::new(), at: 0 }),
         }
-        let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.rewind()?;
-        Ok(Messages { file: BufReader::new(file) })
     }
 }
 
 /// Messages that are read again.
 #[derive(Debug)]
 pub(super) struct Messages {
-    file: BufReader<SpooledTempFile>,
+    file: SpillFile,
+    pieces: VecDeque<u64>,
+    /// What follows the pieces.
+    last: Vec<u8>,
+    piece: Vec<u8>,
+    at: usize,
 }
 
 impl Iterator for Messages {
     type Item = io::Result<RawMessage>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut stored = [0; STORED_BYTES];
-        match self.file.read_exact(&mut stored) {
-            Ok(()) => Some(Ok(restore(stored))),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
-            Err(error) => Some(Err(error)),
+        if self.at == self.piece.len() {
+            self.at = 0;
+            if let Some(at) = self.pieces.pop_front() {
+                self.piece.resize(PIECE_BYTES, 0);
+                if let Err(error) = self.file.get(at, &mut self.piece) {
+                    return Some(Err(error));
+                }
+            } else {
+                self.piece = std::mem::take(&mut self.last);
+            }
         }
+        let stored = self.piece.get(self.at..)?.first_chunk()?;
+        self.at += STORED_BYTES;
+        Some(Ok(restore(*stored)))
     }
 }
 
@@ -192,12 +242,20 @@ mod tests {
     }
 
     proptest! {
+        /// In memory and in the file, from spills that share it.
         #[test]
-        fn what_is_stored_comes_back(sent in prop::collection::vec(messages(), 0..20)) {
-            let mut spill = Spill::new();
-            sent.iter().for_each(|message| spill.push(message));
-            let found: Vec<RawMessage> = spill.read().unwrap().map(Result::unwrap).collect();
-            prop_assert_eq!(found, sent);
+        fn what_is_stored_comes_back(sent in prop::collection::vec(messages(), 0..20), times in prop::sample::select(vec![1, 100, 400])) {
+            let file = SpillFile::default();
+            let mut spills = [Spill::new(file.clone()), Spill::new(file)];
+            for _ in 0..times {
+                for message in &sent {
+                    spills.iter_mut().for_each(|spill| spill.push(message));
+                }
+            }
+            for spill in spills {
+                let found: Vec<RawMessage> = spill.read().unwrap().map(Result::unwrap).collect();
+                prop_assert_eq!(found, sent.repeat(times));
+            }
         }
     }
 }

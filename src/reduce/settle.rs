@@ -10,6 +10,9 @@ use crate::model::{ConnectionKey, Missing, Sight, Sums, Turn};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
+/// Clocks of two captures of the same packets differ by less, or nothing can be said.
+const SAME_TIME_NS: i64 = 5_000_000_000;
+
 /// The sums of one input, of all its trackers.
 #[derive(Debug, Default)]
 pub struct InputPartial {
@@ -37,6 +40,10 @@ pub struct Settled {
     pub connections: Vec<ConnectionTotals>,
     /// Per input: mirror copies, and pairs of endpoints seen once and twice.
     pub inputs: Vec<InputCopies>,
+    /// Connections that go on from one input to the next.
+    pub continued: u64,
+    /// Connections of which inputs that do not count hold packets before or after those that do.
+    pub left_out: u64,
     /// Connections whose window of sequence numbers overflowed, in the inputs that count.
     pub window_overflows: u64,
 }
@@ -76,7 +83,17 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
         settled.inputs.push(InputCopies { mirror_copies, pairs_seen_once, pairs_seen_twice });
     }
     for mut seen in found.into_values() {
+        let times: Vec<(usize, (i64, i64))> =
+            seen.iter().filter_map(|(point, one)| Some((point.input, one.as_ref()?.totals.times_ns))).collect();
         let chosen = points::choose(seen.iter().map(|(point, _)| *point).collect());
+        let counted = times.iter().filter(|(input, _)| chosen.contains(input));
+        let (first, last) =
+            counted.fold((i64::MAX, i64::MIN), |(first, last), (_, times)| (first.min(times.0), last.max(times.1)));
+        let is_beyond = |times: (i64, i64)| {
+            times.0 < first.saturating_sub(SAME_TIME_NS) || times.1 > last.saturating_add(SAME_TIME_NS)
+        };
+        settled.continued += u64::from(chosen.len() > 1);
+        settled.left_out += u64::from(times.iter().any(|(_, times)| is_beyond(*times)));
         let mut total: Option<ConnectionTotals> = None;
         for input in chosen {
             let one = seen.iter_mut().find(|(point, _)| point.input == input).and_then(|(_, one)| one.take());
