@@ -146,21 +146,20 @@ pub(super) const SHORT_WINDOW: &str = "a short window may not hold enough messag
 /// The note on a window of time without any packet.
 pub(super) fn empty_window(reading: &Reading, profile: &Profile, is_profile: bool) -> Option<&'static str> {
     let is_empty = profile.connections.iter().all(|connection| connection.traffic.packets == 0);
-    (has_window(reading) && is_empty).then(|| empty_note(!is_profile, &profile.coverage))
-}
-
-/// The same of a window of captures whose records alone were counted.
-pub(super) fn empty_window_of_packets(reading: &Reading, coverage: &Coverage) -> Option<&'static str> {
-    (has_window(reading) && coverage.infiniband == 0).then(|| empty_note(true, coverage))
-}
-
-fn empty_note(are_captures: bool, coverage: &Coverage) -> &'static str {
-    if are_captures && coverage.records > coverage.outside_window {
-        "note: no InfiniBand packet in this window"
+    let has_others = !is_profile && profile.coverage.records > profile.coverage.outside_window;
+    (has_window(reading) && is_empty).then_some(if has_others {
+        NO_INFINIBAND
     } else {
         "note: no packet in this window"
-    }
+    })
 }
+
+/// The same for `inspect`, which does not count what lies outside.
+pub(super) fn empty_window_of_packets(reading: &Reading, coverage: &Coverage) -> Option<&'static str> {
+    (has_window(reading) && coverage.infiniband == 0).then_some(NO_INFINIBAND)
+}
+
+const NO_INFINIBAND: &str = "note: no InfiniBand packet in this window";
 
 /// True where MPI messages were looked for in a window and no library was recognised.
 pub(super) fn is_unrecognised(reading: &Reading, profile: &Profile) -> bool {
