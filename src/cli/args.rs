@@ -55,7 +55,6 @@ pub(super) struct Reading {
     pub(super) min_coverage: f64,
 }
 
-/// Options of the commands that show a profile.
 /// What the commands that show a profile read.
 #[derive(Debug, Args)]
 pub(super) struct Source {
@@ -64,9 +63,6 @@ pub(super) struct Source {
     pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) reading: Reading,
-    /// Do not look for MPI messages (captures only): faster, and the MPI columns stay empty
-    #[arg(long)]
-    pub(super) no_mpi: bool,
     /// Form of the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
@@ -131,6 +127,9 @@ pub(super) struct Matrix {
     pub(super) source: Source,
     #[command(flatten)]
     pub(super) drawing: Drawing,
+    /// Do not look for MPI messages (captures only): faster, and the MPI columns stay empty
+    #[arg(long)]
+    pub(super) no_mpi: bool,
     /// What rows and columns are
     #[arg(long, value_enum, default_value_t = ByArg::Endpoint)]
     pub(super) by: ByArg,
@@ -148,6 +147,9 @@ pub(super) struct Timeline {
     pub(super) source: Source,
     #[command(flatten)]
     pub(super) drawing: Drawing,
+    /// Do not look for MPI messages (captures only): faster, and the MPI columns stay empty
+    #[arg(long)]
+    pub(super) no_mpi: bool,
     /// Width of the bins; of a profile, a multiple of its own [default: 10ms, or the profile's]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,

@@ -2,7 +2,8 @@
 
 use super::args::{Analyze, ByArg, Collectives, Format, Inspect, Matrix, Messages, Ranks, Timeline, TrafficArg};
 use super::files::Output;
-use super::{input, output};
+use super::input::UsageError;
+use super::{files, input, output};
 use crate::pipeline;
 use crate::report::By;
 use crate::report::matrix::{Selection, Unit};
@@ -11,6 +12,7 @@ use std::process::ExitCode;
 
 /// `ibscope analyze`.
 pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
+    input::check_captures("analyze", &args.inputs)?;
     let writer = args.output.as_deref().map(pipeline::Writer::create).transpose()?;
     let mut options = input::options(&args.reading)?;
     options.bin_ns = Some(args.bin);
@@ -26,11 +28,13 @@ pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
     if let Some(place) = &args.output {
         output::say(&format!("profile written to {}", place.display()));
     }
+    input::rankmap_notes(&args.reading, &profile);
     Ok(input::exit_code(&args.reading, &profile.coverage))
 }
 
 /// `ibscope inspect`.
 pub(super) fn inspect(args: &Inspect) -> anyhow::Result<ExitCode> {
+    input::check_captures("inspect", &args.inputs)?;
     let options = input::options(&args.reading)?;
     let form = lines(args.format);
     let mut shown = Ok(Default::default());
@@ -44,6 +48,9 @@ pub(super) fn inspect(args: &Inspect) -> anyhow::Result<ExitCode> {
         written
     })?;
     let (coverage, notes) = shown?;
+    if let Some(note) = input::empty_window_of_packets(&args.reading, &coverage) {
+        output::say(note);
+    }
     output::notes(&notes);
     Ok(input::exit_code(&args.reading, &coverage))
 }
@@ -51,9 +58,12 @@ pub(super) fn inspect(args: &Inspect) -> anyhow::Result<ExitCode> {
 /// `ibscope matrix`.
 pub(super) fn matrix(args: &Matrix) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    let (svg, png) = (Output::open(args.drawing.svg.as_ref())?, Output::open(args.drawing.png.as_ref())?);
+    input::check(&source.inputs)?;
+    let files = input::files(&source.inputs, &source.reading);
+    let svg = Output::open(args.drawing.svg.as_ref(), &files)?;
+    let png = Output::open(args.drawing.png.as_ref(), &files)?;
     // A window over a profile is cut out of its timeline; captures are read for the window, so they need none.
-    let profile = input::profile(source, None)?;
+    let profile = input::profile(source, args.no_mpi, None)?;
     let matrix = matrix::matrix(&profile, args.by.into(), selection(args.by, args.traffic));
     let unit = args.unit.map_or(default_unit(args.by), Unit::from);
     // Before the text: its reader may go away, and the figures are wanted all the same.
@@ -70,15 +80,18 @@ pub(super) fn matrix(args: &Matrix) -> anyhow::Result<ExitCode> {
         Format::Csv => csv::matrix_csv(&matrix, out),
         Format::Json => json::matrix_json(&matrix, out),
     })?;
-    output::notes(&profile.notes);
+    input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 
 /// `ibscope timeline`.
 pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    let (svg, png) = (Output::open(args.drawing.svg.as_ref())?, Output::open(args.drawing.png.as_ref())?);
-    let profile = input::profile(source, Some(args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS)))?;
+    input::check(&source.inputs)?;
+    let files = input::files(&source.inputs, &source.reading);
+    let svg = Output::open(args.drawing.svg.as_ref(), &files)?;
+    let png = Output::open(args.drawing.png.as_ref(), &files)?;
+    let profile = input::profile(source, args.no_mpi, Some(args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS)))?;
     // Captures were read with these bins, or with wider ones where there would have been too many.
     let bin_ns = args.bin.filter(|_| pipeline::is_profile(&source.inputs[0]));
     let timeline = timeline::timeline(&profile, args.by.into(), selection(args.by, args.traffic), bin_ns)?;
@@ -94,29 +107,33 @@ pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
         Format::Csv => csv::timeline_csv(&timeline, out),
         Format::Json => json::timeline_json(&timeline, out),
     })?;
-    output::notes(&profile.notes);
+    input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 
 /// `ibscope ranks`.
 pub(super) fn ranks(args: &Ranks) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    let profile = input::profile(source, None)?;
+    let profile = input::profile(source, false, None)?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(ranks::ranks_table(&profile).as_bytes()),
         Format::Csv => ranks::ranks_csv(&profile, out),
         Format::Json => ranks::ranks_json(&profile, out),
     })?;
-    output::notes(&profile.notes);
+    input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 
 /// `ibscope messages`.
 pub(super) fn messages(args: &Messages) -> anyhow::Result<ExitCode> {
+    if args.parquet.as_ref().is_some_and(|place| place.as_os_str() == "-") {
+        return Err(UsageError("standard output cannot hold a Parquet table; give a file to --parquet").into());
+    }
+    input::check_captures("messages", &args.inputs)?;
     let mut options = input::options(&args.reading)?;
     options.bin_ns = None;
     options.check_icrc = false;
-    let table = Output::open(args.parquet.as_ref())?;
+    let table = Output::open(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
     let mut stream = input::messages(&args.inputs, &options, args.transport)?;
     // The profile says what a message's connection is, while the stream goes on.
     let profile = stream.profile().clone();
@@ -129,11 +146,12 @@ pub(super) fn messages(args: &Messages) -> anyhow::Result<ExitCode> {
     if let Some(table) = table {
         let place = table.place().to_owned();
         table.finish_with(|file| {
-            let mut writer = pipeline::MessageWriter::begin(&place, file, &profile)?;
+            let failed = |error| files::unwritten(&place, &error);
+            let mut writer = pipeline::MessageWriter::begin(&place, file, &profile).map_err(failed)?;
             for row in counted {
-                writer.push(row?, &profile)?;
+                writer.push(row?, &profile).map_err(failed)?;
             }
-            Ok(writer.finish(&profile)?)
+            writer.finish(&profile).map_err(failed)
         })?;
         output::say(&format!("{count} messages written to {}", place.display()));
     } else {
@@ -146,8 +164,15 @@ pub(super) fn messages(args: &Messages) -> anyhow::Result<ExitCode> {
             Ok(())
         })?;
     }
-    if count == 0 && !args.transport {
-        output::say("note: no MPI message was recognised; --transport lists the messages of the transport");
+    input::rankmap_notes(&args.reading, &profile);
+    if let Some(note) = input::empty_window(&args.reading, &profile, false) {
+        output::say(note);
+    } else if count == 0 && !args.transport {
+        let why = if input::is_unrecognised(&args.reading, &profile) { input::SHORT_WINDOW } else { "" };
+        let and = if why.is_empty() { "" } else { "; " };
+        output::say(&format!(
+            "note: no MPI message was recognised; --transport lists the messages of the transport{and}{why}"
+        ));
     }
     if incomplete > 0 {
         output::say(&format!(
@@ -167,14 +192,14 @@ pub(super) fn collectives(args: &Collectives) -> anyhow::Result<ExitCode> {
             source.inputs[0].display()
         );
     }
-    let profile = input::profile(source, None)?;
+    let profile = input::profile(source, false, None)?;
     let table = collectives::collectives(&profile, args.by.into());
     output::results(|out| match source.format {
-        Format::Table => out.write_all(collectives::table(&table).as_bytes()),
+        Format::Table => out.write_all(collectives::table(&table, profile.mpi_read).as_bytes()),
         Format::Csv => collectives::csv(&table, out),
         Format::Json => collectives::json(&table, out),
     })?;
-    output::notes(&profile.notes);
+    input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 

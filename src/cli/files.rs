@@ -1,12 +1,15 @@
 //! Files that the user names: tables to read, figures to write.
 
+use crate::model::Profile;
 use crate::model::profile::RankRow;
 use crate::pipeline;
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use ibscope_parsers::Endpoint;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Reads a hosts file: csv `endpoint,name`, with a header line.
@@ -37,10 +40,51 @@ pub(super) fn hosts(path: Option<&Path>) -> anyhow::Result<BTreeMap<Endpoint, St
     Ok(names)
 }
 
+/// Ranks are below this: no job has more processes, so what is larger is a mistyped number.
+const MAX_RANK: u32 = 1 << 24;
+
 /// Reads a rank map.
 pub(super) fn rankmap(path: Option<&Path>) -> anyhow::Result<Option<Vec<RankRow>>> {
     let Some(path) = path else { return Ok(None) };
-    Ok(Some(pipeline::parse_rankmap(path, &read(path)?)?))
+    let text = read(path)?;
+    let rows = pipeline::parse_rankmap(path, &text)?;
+    let rank = |line: &str| line.split(',').next().and_then(|rank| rank.trim().parse::<u32>().ok());
+    let too_large = |(_, rank): &(usize, u32)| *rank > MAX_RANK;
+    if let Some((index, rank)) =
+        text.lines().enumerate().filter_map(|(index, line)| Some((index, rank(line)?))).find(too_large)
+    {
+        bail!("{}: line {}: {rank} is no rank; expected a number up to {MAX_RANK}", path.display(), index + 1);
+    }
+    Ok(Some(rows))
+}
+
+/// What is worth a look in a rank map that can be read.
+pub(super) fn rankmap_notes(rows: &[RankRow], profile: &Profile) -> Vec<String> {
+    /// Ranks that are named.
+    const MOST: usize = 5;
+    let mut notes = Vec::new();
+    let endpoints: BTreeSet<&str> = rows.iter().map(|row| row.endpoint.as_str()).collect();
+    let traffic: BTreeSet<String> =
+        profile.connections.iter().flat_map(|row| [row.src.to_string(), row.dst.to_string()]).collect();
+    if !traffic.is_empty() && !endpoints.iter().any(|endpoint| traffic.contains(*endpoint)) {
+        notes.push(format!("rank map: none of its {} endpoints is in the traffic", endpoints.len()));
+    }
+    let mut places: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.qpn.is_none()) {
+        places.entry(row.rank).or_default().insert(&row.endpoint);
+    }
+    places.retain(|_, endpoints| endpoints.len() > 1);
+    for (rank, endpoints) in places.iter().take(MOST) {
+        let endpoints: Vec<&str> = endpoints.iter().copied().collect();
+        notes.push(format!(
+            "rank map: rank {rank} is on several endpoints ({}); right only where these are ports of one node",
+            endpoints.join(", ")
+        ));
+    }
+    if places.len() > MOST {
+        notes.push(format!("rank map: {} more ranks are on several endpoints", places.len() - MOST));
+    }
+    notes
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
@@ -50,21 +94,48 @@ fn read(path: &Path) -> anyhow::Result<String> {
 }
 
 /// A file that is opened before the work starts and stands in its place, whole, after it.
+///
+/// A FIFO or a device is written as it is: what would be renamed over it would never come out at its other end. Links are
+/// followed: what they point to is replaced, they stay.
 pub(super) struct Output {
     place: PathBuf,
-    scratch: PathBuf,
     file: fs::File,
+    /// What becomes what in the end, where the file is not written in its place.
+    rename: Option<(PathBuf, PathBuf)>,
 }
 
 impl Output {
-    /// Opens the files of those paths that are given.
-    pub(super) fn open(path: Option<&PathBuf>) -> anyhow::Result<Option<Self>> {
+    /// Opens the file of the path, if there is one. `inputs` are what the command reads, none of which it may replace.
+    pub(super) fn open(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
         let Some(place) = path else { return Ok(None) };
-        let mut name = place.file_name().unwrap_or_default().to_owned();
+        let failed = || format!("{}: cannot be written", place.display());
+        let target = match fs::metadata(place) {
+            Ok(found) => {
+                if found.is_dir() {
+                    bail!("{}: it is a folder; give the name of a file", failed());
+                }
+                if let Some(input) = inputs.iter().find(|input| is_read_from(&found, input)) {
+                    bail!("{}: the command reads it ({}); give another name", failed(), input.display());
+                }
+                if !found.is_file() {
+                    let file = fs::OpenOptions::new().write(true).open(place).with_context(failed)?;
+                    return Ok(Some(Self { place: place.clone(), file, rename: None }));
+                }
+                fs::canonicalize(place)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => behind_links(place),
+            Err(error) => Err(error),
+        };
+        let target = target.with_context(failed)?;
+        let is_folder = [&b"/"[..], b"/."].iter().any(|end| target.as_os_str().as_encoded_bytes().ends_with(end));
+        let Some(name) = target.file_name().filter(|_| !is_folder) else {
+            bail!("{}: it is no name of a file", failed());
+        };
+        let mut name = name.to_owned();
         name.push(format!(".part-{}", std::process::id()));
-        let scratch = place.with_file_name(name);
-        let file = fs::File::create(&scratch).with_context(|| format!("{}: cannot be written", place.display()))?;
-        Ok(Some(Self { place: place.clone(), scratch, file }))
+        let scratch = target.with_file_name(name);
+        let file = fs::File::create(&scratch).with_context(failed)?;
+        Ok(Some(Self { place: place.clone(), file, rename: Some((scratch, target)) }))
     }
 
     /// Where the file will stand.
@@ -75,25 +146,67 @@ impl Output {
     /// Writes the content and puts the file in its place.
     pub(super) fn finish(self, content: &[u8]) -> anyhow::Result<()> {
         let place = self.place.clone();
-        self.finish_with(|mut file| {
-            file.write_all(content).with_context(|| format!("{}: cannot be written", place.display()))
-        })
+        self.finish_with(|mut file| file.write_all(content).map_err(|error| unwritten(&place, &error)))
     }
 
     /// Lets the content be written and puts the file in its place.
     pub(super) fn finish_with(self, write: impl FnOnce(fs::File) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let file = self.file.try_clone().with_context(|| format!("{}: cannot be written", self.place.display()))?;
         write(file)?;
-        fs::rename(&self.scratch, &self.place)
-            .with_context(|| format!("{}: cannot be put in place", self.place.display()))
+        let Some((scratch, target)) = &self.rename else { return Ok(()) };
+        fs::rename(scratch, target).with_context(|| format!("{}: cannot be put in place", self.place.display()))
     }
 }
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // Gone already where the work succeeded.
-        let _ = fs::remove_file(&self.scratch);
+        if let Some((scratch, _)) = &self.rename {
+            // Gone already where the work succeeded.
+            let _ = fs::remove_file(scratch);
+        }
     }
+}
+
+/// Why a file could not be written: what the system said. The Parquet writer has that as text, behind words of its own that
+/// lead astray. The error has no cause, so that a FIFO whose reader went away is not taken for standard output.
+pub(super) fn unwritten(place: &Path, error: &dyn std::error::Error) -> anyhow::Error {
+    let text = error.to_string();
+    match text.rsplit_once("IO error: ") {
+        Some((_, why)) => anyhow!("{}: cannot be written: {why}", place.display()),
+        None if text.starts_with(&place.display().to_string()) => anyhow!(text),
+        None => anyhow!("{}: cannot be written: {text}", place.display()),
+    }
+}
+
+/// True where the file that was found is this input, or a file of this profile.
+fn is_read_from(found: &fs::Metadata, input: &Path) -> bool {
+    let is = |other: io::Result<fs::Metadata>| {
+        other.is_ok_and(|other| (other.dev(), other.ino()) == (found.dev(), found.ino()))
+    };
+    if input.as_os_str() == "-" {
+        return is(io::stdin().as_fd().try_clone_to_owned().and_then(|stdin| fs::File::from(stdin).metadata()));
+    }
+    is(fs::metadata(input))
+        || fs::read_dir(input)
+            .is_ok_and(|entries| entries.filter_map(Result::ok).any(|entry| is(fs::metadata(entry.path()))))
+}
+
+/// What a path leads to where nothing stands yet: the path, or the end of a chain of links.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    /// Links that Linux follows.
+    const MOST: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..MOST {
+        match fs::read_link(&path) {
+            // A relative link starts from the folder that it lies in.
+            Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {
+                return Ok(path);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
 }
 
 #[cfg(test)]
@@ -131,9 +244,9 @@ mod tests {
     fn unfinished_outputs_leave_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("figure.svg");
-        drop(Output::open(Some(&path)).unwrap());
+        drop(Output::open(Some(&path), &[]).unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        Output::open(Some(&path)).unwrap().unwrap().finish(b"<svg/>").unwrap();
+        Output::open(Some(&path), &[]).unwrap().unwrap().finish(b"<svg/>").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"<svg/>");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

@@ -6,13 +6,43 @@ use crate::model::{Coverage, Profile};
 use crate::pipeline::{self, Moment, Options};
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Arguments that contradict each other.
+/// Arguments that contradict each other, or that cannot be.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct UsageError(&'static str);
+pub(super) struct UsageError(pub(super) &'static str);
+
+/// Standard input can be read once.
+pub(super) fn check(inputs: &[PathBuf]) -> Result<(), UsageError> {
+    let from_stdin = inputs.iter().filter(|path| path.as_os_str() == "-").count();
+    if from_stdin > 1 {
+        Err(UsageError("`-` is given more than once; standard input can be read once"))
+    } else {
+        Ok(())
+    }
+}
+
+/// [`check`], for commands that read captures only.
+pub(super) fn check_captures(command: &str, inputs: &[PathBuf]) -> anyhow::Result<()> {
+    check(inputs)?;
+    if let Some(place) = inputs.iter().find(|path| pipeline::is_profile(path)) {
+        bail!(
+            "{}: is a profile, and `{command}` needs captures; matrix, timeline, ranks and collectives read profiles",
+            place.display()
+        );
+    }
+    if let Some(folder) = inputs.iter().find(|path| path.is_dir()) {
+        bail!("{}: is a folder; `{command}` needs captures: give the files in it", folder.display());
+    }
+    Ok(())
+}
+
+/// Everything that a command reads.
+pub(super) fn files<'a>(inputs: &'a [PathBuf], reading: &'a Reading) -> Vec<&'a Path> {
+    inputs.iter().chain(&reading.hosts).chain(&reading.rankmap).map(PathBuf::as_path).collect()
+}
 
 /// The options that all reading commands share.
 pub(super) fn options(reading: &Reading) -> anyhow::Result<Options> {
@@ -34,7 +64,8 @@ pub(super) fn options(reading: &Reading) -> anyhow::Result<Options> {
 
 /// Reads a profile, or makes one of captures without keeping it. `bin_ns` is the width of the timeline's bins, `None` where
 /// no timeline is needed.
-pub(super) fn profile(source: &Source, bin_ns: Option<i64>) -> anyhow::Result<Profile> {
+pub(super) fn profile(source: &Source, no_mpi: bool, bin_ns: Option<i64>) -> anyhow::Result<Profile> {
+    check(&source.inputs)?;
     let mut options = options(&source.reading)?;
     if let Some(place) = source.inputs.iter().find(|path| pipeline::is_profile(path)) {
         if source.inputs.len() > 1 {
@@ -42,6 +73,9 @@ pub(super) fn profile(source: &Source, bin_ns: Option<i64>) -> anyhow::Result<Pr
         }
         let mut profile = pipeline::load(place)?;
         pipeline::adapt(&mut profile, &options)?;
+        if no_mpi {
+            output::say("note: --no-mpi has no effect on a profile: `analyze` has looked already, or not");
+        }
         return Ok(profile);
     }
     if let Some(folder) = source.inputs.iter().find(|path| path.is_dir()) {
@@ -50,7 +84,7 @@ pub(super) fn profile(source: &Source, bin_ns: Option<i64>) -> anyhow::Result<Pr
             folder.display()
         );
     }
-    options.read_mpi = !source.no_mpi;
+    options.read_mpi = !no_mpi;
     options.check_icrc = false;
     options.bin_ns = bin_ns;
     analyze(&source.inputs, &options)
@@ -84,6 +118,56 @@ fn with_progress<T>(paths: &[PathBuf], work: impl FnOnce(&(dyn Fn(u64) + Sync)) 
     });
     bar.finish_and_clear();
     result
+}
+
+/// Says what is to be said of a result: of the rank map, of the window of time, of the captures.
+pub(super) fn notes(inputs: &[PathBuf], reading: &Reading, profile: &Profile) {
+    rankmap_notes(reading, profile);
+    let is_profile = pipeline::is_profile(&inputs[0]);
+    if let Some(note) = empty_window(reading, profile, is_profile) {
+        output::say(note);
+    } else if !is_profile && is_unrecognised(reading, profile) {
+        output::say(&format!("note: no MPI library was recognised in this window; {SHORT_WINDOW}"));
+    }
+    output::notes(&profile.notes);
+}
+
+/// Says where a rank map fits badly.
+pub(super) fn rankmap_notes(reading: &Reading, profile: &Profile) {
+    if reading.rankmap.is_some() {
+        output::notes(&files::rankmap_notes(&profile.ranks, profile));
+    }
+}
+
+/// What helps where a window of captures is too short to recognise a library in it.
+pub(super) const SHORT_WINDOW: &str = "a short window may not hold enough messages to recognise a library: analyse the whole \
+                                       capture with `analyze -o` and then cut it with `matrix` or `timeline` --from and --to";
+
+/// The note on a window of time without any packet.
+pub(super) fn empty_window(reading: &Reading, profile: &Profile, is_profile: bool) -> Option<&'static str> {
+    let is_empty = profile.connections.iter().all(|connection| connection.traffic.packets == 0);
+    let has_others = !is_profile && profile.coverage.records > profile.coverage.outside_window;
+    (has_window(reading) && is_empty).then_some(if has_others {
+        NO_INFINIBAND
+    } else {
+        "note: no packet in this window"
+    })
+}
+
+/// The same for `inspect`, which does not count what lies outside.
+pub(super) fn empty_window_of_packets(reading: &Reading, coverage: &Coverage) -> Option<&'static str> {
+    (has_window(reading) && coverage.infiniband == 0).then_some(NO_INFINIBAND)
+}
+
+const NO_INFINIBAND: &str = "note: no InfiniBand packet in this window";
+
+/// True where MPI messages were looked for in a window and no library was recognised.
+pub(super) fn is_unrecognised(reading: &Reading, profile: &Profile) -> bool {
+    has_window(reading) && profile.mpi_read && profile.connections.iter().all(|connection| connection.stack.is_none())
+}
+
+fn has_window(reading: &Reading) -> bool {
+    reading.from.is_some() || reading.to.is_some()
 }
 
 /// The exit code that the coverage asks for.

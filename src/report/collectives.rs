@@ -35,9 +35,12 @@ pub fn collectives(profile: &Profile, by: By) -> Collectives {
     table
 }
 
-/// A table for people: one line per operation.
+/// A table for people: one line per operation. `mpi_read` says that MPI messages were looked for.
 #[must_use]
-pub fn table(collectives: &Collectives) -> String {
+pub fn table(collectives: &Collectives, mpi_read: bool) -> String {
+    if !mpi_read {
+        return super::NOT_LOOKED_FOR.to_owned();
+    }
     if collectives.is_empty() {
         return "no message of a collective operation was seen\n".to_owned();
     }

@@ -18,6 +18,9 @@ mod who;
 
 pub use who::{By, Label};
 
+/// What stands in the place of a table that MPI messages would fill.
+const NOT_LOOKED_FOR: &str = "MPI messages were not looked for: the profile was written by `analyze --no-mpi`\n";
+
 /// A rendering that is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {

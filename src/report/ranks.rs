@@ -13,6 +13,9 @@ const MAX_QUEUE_PAIRS: usize = 6;
 /// A table for people: one line per rank and endpoint.
 #[must_use]
 pub fn ranks_table(profile: &Profile) -> String {
+    if profile.ranks.is_empty() && !profile.mpi_read {
+        return super::NOT_LOOKED_FOR.to_owned();
+    }
     if profile.ranks.is_empty() {
         return "no rank is known: no message named one (is there MPI traffic in the capture, from its start?)\n"
             .to_owned();

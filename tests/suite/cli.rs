@@ -2,6 +2,7 @@
 
 mod inputs;
 mod messages;
+mod outputs;
 mod streams;
 mod tables;
 mod windows;

@@ -145,7 +145,9 @@ fn outputs_that_cannot_be_written_fail_before_anything_is_read() {
     let file = folder.path().join("file");
     std::fs::write(&file, "text").expect("written");
     let below_a_file = file.join("out");
-    for place in [&nowhere, &below_a_file] {
+    let taken = folder.path().join("taken");
+    std::fs::create_dir(&taken).expect("folder");
+    for place in [&nowhere, &below_a_file, &taken] {
         let place = text(place);
         for arguments in [
             ["analyze", "-o", place, "-"],
@@ -153,6 +155,7 @@ fn outputs_that_cannot_be_written_fail_before_anything_is_read() {
             ["matrix", "--png", place, "-"],
             ["timeline", "--svg", place, "-"],
             ["timeline", "--png", place, "-"],
+            ["messages", "--parquet", place, "-"],
         ] {
             // Standard input stays open and gives nothing: whoever reads it waits.
             let mut command = command(arguments);
@@ -175,7 +178,7 @@ fn outputs_that_cannot_be_written_fail_before_anything_is_read() {
             assert!(output.stdout.is_empty(), "{arguments:?}");
         }
     }
-    assert_eq!(names(folder.path()), ["file"]);
+    assert_eq!(names(folder.path()), ["file", "taken"]);
 }
 
 #[test]

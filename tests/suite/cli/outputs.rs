@@ -1,0 +1,358 @@
+//! Files that a command writes, and inputs, windows and rank maps that do not fit: what is refused, and what is said.
+
+use super::{names, profile_of, text};
+use crate::tools::{Ran, command, ibscope, ibscope_fed, result, sample};
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::{FileTypeExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The ways to write a file, as arguments before its name.
+const WAYS: [&[&str]; 5] = [
+    &["messages", "--parquet"],
+    &["matrix", "--svg"],
+    &["matrix", "--png"],
+    &["timeline", "--svg"],
+    &["timeline", "--png"],
+];
+
+fn written(way: &[&str], place: &Path, input: &Path) -> Ran {
+    ibscope([way, &[text(place), text(input)]].concat())
+}
+
+fn refused(ran: &Ran, code: i32, expected: &str) {
+    assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{}", ran.stderr);
+    assert!(ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
+}
+
+/// A copy of a sample that may be lost.
+fn capture_in(folder: &Path) -> PathBuf {
+    let path = folder.join("capture.pcap.zst");
+    fs::copy(sample("openib-mixed-4x1"), &path).expect("copied");
+    path
+}
+
+/// Runs a program of the system that may not be allowed.
+fn allowed(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+#[allow(clippy::print_stderr, reason = "a test that does not run says so")]
+fn skipped(why: &str) {
+    eprintln!("SKIPPED: {why}");
+}
+
+#[test]
+fn no_input_is_replaced() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = capture_in(folder.path());
+    let (soft, hard) = (folder.path().join("soft"), folder.path().join("hard"));
+    symlink("capture.pcap.zst", &soft).expect("link");
+    fs::hard_link(&path, &hard).expect("link");
+    let bytes = fs::read(&path).expect("capture");
+    let before = names(folder.path());
+    for way in WAYS {
+        for place in [&path, &soft, &hard] {
+            refused(&written(way, place, &path), 1, "cannot be written: the command reads it");
+            refused(&written(way, &path, place), 1, "cannot be written: the command reads it");
+        }
+        // The second of two inputs, and standard input.
+        let ran = ibscope([way, &[text(&path), text(&sample("ucx-ud-ring2")), text(&path)]].concat());
+        refused(&ran, 1, "the command reads it");
+        let mut command = command([way, &[text(&path), "-"]].concat());
+        command.stdin(fs::File::open(&path).expect("capture"));
+        refused(&command.output().expect("started").into(), 1, "the command reads it (-)");
+    }
+    let hosts = folder.path().join("hosts.csv");
+    fs::write(&hosts, "endpoint,name\n17,node1\n").expect("written");
+    let ran = ibscope(["matrix", "--hosts", text(&hosts), "--svg", text(&hosts), text(&path)]);
+    refused(&ran, 1, "the command reads it");
+    assert_eq!(fs::read(&path).expect("capture"), bytes);
+    fs::remove_file(&hosts).expect("removed");
+    assert_eq!(names(folder.path()), before);
+    let profile = profile_of(folder.path(), &[&path], &[]);
+    let document = profile.join("profile.json");
+    refused(&written(&["matrix", "--svg"], &document, &profile), 1, "the command reads it");
+    result(&["matrix"], &[&profile]);
+}
+
+/// What a command writes into a FIFO.
+fn through_a_fifo(way: &[&str], folder: &Path, input: &Path) -> Vec<u8> {
+    let fifo = folder.join("fifo");
+    assert!(allowed("mkfifo", &[text(&fifo)]));
+    let bytes = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| fs::read(&fifo).expect("read"));
+        let ran = written(way, &fifo, input);
+        assert_eq!(ran.code, 0, "{way:?}: {}", ran.stderr);
+        reader.join().expect("read")
+    });
+    assert!(fs::symlink_metadata(&fifo).expect("FIFO").file_type().is_fifo(), "{way:?}: it is one still");
+    fs::remove_file(&fifo).expect("removed");
+    bytes
+}
+
+#[test]
+fn fifos_are_written_as_files_are() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = sample("ucx-rc-halo-4x1");
+    let file = folder.path().join("file");
+    for way in WAYS {
+        assert_eq!(written(way, &file, &path).code, 0);
+        let expected = fs::read(&file).expect("file");
+        assert!(expected.len() > 1000);
+        assert!(through_a_fifo(way, folder.path(), &path) == expected, "{way:?}");
+    }
+    assert_eq!(names(folder.path()), ["file"]);
+}
+
+#[test]
+fn a_fifo_whose_reader_goes_away_is_an_error() {
+    let folder = tempfile::tempdir().expect("folder");
+    let fifo = folder.path().join("fifo");
+    assert!(allowed("mkfifo", &[text(&fifo)]));
+    for way in WAYS {
+        let ran = std::thread::scope(|scope| {
+            scope.spawn(|| drop(fs::File::open(&fifo).expect("opened")));
+            written(way, &fifo, &sample("openib-mixed-4x1"))
+        });
+        refused(&ran, 1, "fifo: cannot be written: Broken pipe");
+    }
+}
+
+/// A node of its own with the number of the null device: what is written into it goes nowhere. Never the one in `/dev`.
+fn null_node(folder: &Path) -> Option<PathBuf> {
+    let node = folder.join("node");
+    if allowed("mknod", &[text(&node), "c", "1", "3"]) && fs::OpenOptions::new().write(true).open(&node).is_ok() {
+        return Some(node);
+    }
+    skipped("device nodes cannot be made or used here");
+    None
+}
+
+#[test]
+fn a_device_node_stays_one() {
+    let folder = tempfile::tempdir().expect("folder");
+    let Some(node) = null_node(folder.path()) else { return };
+    for way in WAYS {
+        let ran = written(way, &node, &sample("openib-mixed-4x1"));
+        assert_eq!(ran.code, 0, "{way:?}: {}", ran.stderr);
+        assert!(fs::symlink_metadata(&node).expect("node").file_type().is_char_device(), "{way:?}");
+    }
+    assert_eq!(names(folder.path()), ["node"]);
+}
+
+#[test]
+fn links_stay_and_what_they_point_to_is_written() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = |name: &str| folder.path().join(name);
+    fs::create_dir(place("below")).expect("folder");
+    fs::write(place("below/old"), "text").expect("written");
+    symlink("below/old", place("to-old")).expect("link");
+    // One that leads to nothing yet, over another.
+    symlink("to-new", place("chain")).expect("link");
+    symlink(place("below/new"), place("to-new")).expect("link");
+    let path = sample("openib-mixed-4x1");
+    for way in WAYS {
+        assert_eq!(written(way, &place("plain"), &path).code, 0);
+        let expected = fs::read(place("plain")).expect("file");
+        for (link, target) in [("to-old", "below/old"), ("chain", "below/new")] {
+            let ran = written(way, &place(link), &path);
+            assert_eq!(ran.code, 0, "{way:?} {link}: {}", ran.stderr);
+            assert!(place(link).is_symlink() && !place(target).is_symlink(), "{way:?} {link}");
+            assert!(fs::read(place(target)).expect("target") == expected, "{way:?} {link}");
+        }
+        fs::remove_file(place("below/new")).expect("removed");
+    }
+    assert_eq!((names(folder.path()).len(), names(&place("below"))), (5, vec!["old".to_owned()]));
+    symlink("round", place("round")).expect("link");
+    symlink("missing/file", place("nowhere")).expect("link");
+    for link in ["round", "nowhere"] {
+        refused(&written(&["matrix", "--svg"], &place(link), &path), 1, "cannot be written");
+    }
+}
+
+#[test]
+fn folders_are_refused() {
+    let folder = tempfile::tempdir().expect("folder");
+    let no_capture = folder.path().join("missing.pcap");
+    for way in WAYS {
+        // Before the input is looked at.
+        refused(&written(way, folder.path(), &no_capture), 1, "cannot be written: it is a folder");
+        let new = folder.path().join("new/");
+        refused(&written(way, &new, &no_capture), 1, "cannot be written: it is no name of a file");
+    }
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
+fn a_full_disk_is_named_as_such() {
+    let folder = tempfile::tempdir().expect("folder");
+    let disk = folder.path().join("disk");
+    fs::create_dir(&disk).expect("folder");
+    if !allowed("mount", &["-t", "tmpfs", "-o", "size=8k", "tmpfs", text(&disk)]) {
+        assert!(std::env::var_os("CI").is_none(), "a small disk can be mounted where CI runs");
+        skipped("a small disk cannot be mounted here");
+        return;
+    }
+    let path = sample("ucx-rc-halo-4x1");
+    let ran = WAYS.map(|way| written(way, &disk.join("out"), &path));
+    let left = names(&disk);
+    assert!(allowed("umount", &[text(&disk)]));
+    for ran in ran {
+        refused(&ran, 1, "out: cannot be written: No space left on device");
+        assert!(!ran.stderr.contains("parquet"), "{}", ran.stderr);
+    }
+    assert_eq!(left, [""; 0]);
+}
+
+#[test]
+fn a_closed_standard_output_is_an_error() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = sample("openib-mixed-4x1");
+    let closed = |arguments: &[&str]| -> Ran {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exec \"$@\" >&-", "sh", env!("CARGO_BIN_EXE_ibscope")]).args(arguments).arg(&path);
+        shell.stdin(Stdio::null()).output().expect("started").into()
+    };
+    for command in ["analyze", "inspect", "matrix", "timeline", "ranks", "messages", "collectives"] {
+        refused(&closed(&[command]), 1, "standard output is closed");
+    }
+    let (table, figure) = (folder.path().join("table"), folder.path().join("figure"));
+    let ran = closed(&["messages", "--parquet", text(&table)]);
+    assert_eq!(ran.code, 0, "nothing goes there: {}", ran.stderr);
+    refused(&closed(&["matrix", "--svg", text(&figure)]), 1, "standard output is closed");
+    assert_eq!(names(folder.path()), ["figure", "table"]);
+    // Opened by whoever starts the program, for reading too or not, a null device is as good as any.
+    let Some(node) = null_node(folder.path()) else { return };
+    for reads in [false, true] {
+        let null = fs::OpenOptions::new().read(reads).write(true).open(&node).expect("node");
+        let status = command(["matrix", text(&path)]).stdout(null).status().expect("started");
+        assert!(status.success());
+    }
+}
+
+#[test]
+fn standard_input_is_read_once_and_holds_no_table() {
+    for command in ["analyze", "inspect", "matrix", "timeline", "ranks", "messages", "collectives"] {
+        refused(&ibscope([command, "-", "-"]), 2, "`-` is given more than once");
+    }
+    refused(&ibscope(["matrix", "--svg", "missing/folder/x", "-", "capture", "-"]), 2, "more than once");
+    let path = sample("openib-mixed-4x1");
+    refused(&ibscope(["messages", "--parquet", "-", text(&path)]), 2, "standard output cannot hold a Parquet table");
+    let mut bytes = Vec::new();
+    fs::File::open(&path).expect("sample").read_to_end(&mut bytes).expect("read");
+    assert_eq!(ibscope_fed(["messages", "-"], &bytes).code, 0);
+}
+
+#[test]
+fn commands_that_need_captures_say_so_of_a_profile() {
+    let folder = tempfile::tempdir().expect("folder");
+    let profile = profile_of(folder.path(), &[sample("openib-mixed-4x1")], &[]);
+    for command in ["analyze", "inspect", "messages"] {
+        let expected = format!(
+            "is a profile, and `{command}` needs captures; matrix, timeline, ranks and collectives read profiles"
+        );
+        refused(&ibscope([command, text(&profile)]), 1, &expected);
+        refused(&ibscope([command, text(folder.path())]), 1, "is a folder");
+    }
+}
+
+#[test]
+fn mpi_can_only_be_left_out_where_there_is_more() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = sample("openib-mixed-4x1");
+    for command in ["collectives", "ranks", "messages", "inspect"] {
+        refused(&ibscope([command, "--no-mpi", text(&path)]), 2, "--no-mpi");
+    }
+    let profile = profile_of(folder.path(), &[&path], &[]);
+    for command in ["matrix", "timeline"] {
+        let ran = ibscope([command, "--format", "csv", "--no-mpi", text(&profile)]);
+        assert_eq!(ran.stdout, result(&[command, "--format", "csv"], &[&profile]));
+        assert!(ran.stderr.contains("note: --no-mpi has no effect on a profile"), "{}", ran.stderr);
+        assert!(!ibscope([command, "--no-mpi", text(&path)]).stderr.contains("no effect"));
+    }
+    let profile = profile_of(folder.path(), &[sample("ucx-ud-ring2")], &["--no-mpi"]);
+    for command in ["collectives", "ranks"] {
+        assert!(result(&[command], &[&profile]).contains("were not looked for"), "{command}");
+    }
+}
+
+#[test]
+fn windows_say_what_they_lack() {
+    const EMPTY: &str = "note: no packet in this window";
+    const SHORT: &str = "a short window may not hold enough messages to recognise a library";
+    let folder = tempfile::tempdir().expect("folder");
+    let path = sample("ucx-rc-ring2.node1");
+    let said = |command: &str, window: &[&str], path: &Path| {
+        let ran = ibscope([&[command], window, &[text(path)]].concat());
+        assert_eq!(ran.code, 0, "{command} {window:?}: {}", ran.stderr);
+        ran.stderr
+    };
+    for command in ["messages", "collectives", "matrix", "timeline", "ranks"] {
+        let stderr = said(command, &["--from", "100000"], &path);
+        assert_eq!(stderr.trim_end(), EMPTY, "{command}");
+        assert!(!said(command, &[], &path).contains("window"), "{command}");
+    }
+    // Frames that are no InfiniBand stand before the first packet that is.
+    for (command, window) in
+        [("inspect", ["--from", "100000"]), ("inspect", ["--to", "0.001"]), ("matrix", ["--to", "0.001"])]
+    {
+        assert_eq!(said(command, &window, &path).trim_end(), "note: no InfiniBand packet in this window", "{command}");
+    }
+    let profile = profile_of(folder.path(), &[&path], &[]);
+    for command in ["matrix", "timeline"] {
+        assert!(said(command, &["--from", "100000"], &profile).starts_with(EMPTY), "{command}");
+        assert!(!said(command, &["--to", "1"], &profile).contains(SHORT), "{command}: the profile knows the library");
+    }
+    // The first packets: connections are made, and there are few messages.
+    let first = result(&["inspect", "--format", "csv"], &[&path]);
+    let time_ns = |line: &str| line.split(',').nth(1).expect("time").parse::<i64>().expect("time");
+    let times_ns: Vec<i64> = first.lines().skip(1).map(time_ns).collect();
+    let end = jiff::Timestamp::from_nanosecond(i128::from(times_ns[4])).expect("time").to_string();
+    let few = ["--to", &end];
+    for command in ["messages", "collectives", "matrix", "timeline"] {
+        let stderr = said(command, &few, &path);
+        assert!(stderr.contains(SHORT) && stderr.contains("analyze -o"), "{command}: {stderr}");
+        assert!(!stderr.contains(EMPTY), "{command}: {stderr}");
+    }
+    assert!(!said("matrix", &["--no-mpi", few[0], few[1]], &path).contains(SHORT), "nobody looked");
+    let whole = said("messages", &[], &sample("perftest-read-lat"));
+    assert!(whole.contains("no MPI message was recognised") && !whole.contains(SHORT), "{whole}");
+}
+
+#[test]
+fn rank_maps_that_fit_badly_are_told() {
+    let folder = tempfile::tempdir().expect("folder");
+    let map = folder.path().join("map.csv");
+    let path = sample("openib-mixed-4x1");
+    let profile = profile_of(folder.path(), &[&path], &[]);
+    let said = |content: &str| {
+        fs::write(&map, content).expect("written");
+        let run = |command: &str, input: &Path| {
+            let ran = ibscope([command, "--rankmap", text(&map), text(input)]);
+            assert_eq!(ran.code, 0, "{command}: {}", ran.stderr);
+            ran.stderr
+        };
+        let stderr = run("matrix", &path);
+        for command in ["analyze", "timeline", "ranks", "messages", "collectives"] {
+            let other = run(command, &path);
+            let is_of_the_map = |line: &&str| line.contains("rank map");
+            assert!(other.lines().filter(is_of_the_map).eq(stderr.lines().filter(is_of_the_map)), "{command}: {other}");
+        }
+        assert_eq!(run("matrix", &profile), stderr);
+        stderr
+    };
+    assert_eq!(said("rank,endpoint\n0,17\n1,18\n9,99\n"), "", "some fit");
+    let none = said("rank,endpoint\n0,117\n1,118\n1,118\n");
+    assert_eq!(none.trim_end(), "note: rank map: none of its 2 endpoints is in the traffic");
+    let several = said("rank,endpoint\n0,17\n0,18\n1,19\n");
+    assert!(several.starts_with("note: rank map: rank 0 is on several endpoints (17, 18)"), "{several}");
+    assert_eq!(several.lines().count(), 1, "{several}");
+    assert_eq!(said("rank,endpoint,qpn\n0,17,0x11\n0,18,0x12\n"), "", "queue pairs are exact");
+    fs::write(&map, "# of a job\nrank,endpoint\n0,17\n\n16777216,19\n16777217,18\n").expect("written");
+    for command in ["matrix", "analyze", "inspect", "messages"] {
+        let ran = ibscope([command, "--rankmap", text(&map), text(&path)]);
+        refused(&ran, 1, "map.csv: line 6: 16777217 is no rank");
+    }
+}
