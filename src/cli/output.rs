@@ -22,9 +22,6 @@ pub(super) fn notes(notes: &[String]) {
 
 /// Writes a result to standard output.
 pub(super) fn results(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    if at_start::stdout_was_closed() {
-        return Err(io::Error::other("standard output is closed: there is nowhere to write the result"));
-    }
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     write(&mut out)?;
     out.flush()
@@ -63,45 +60,4 @@ pub(super) fn style(color: Color) -> Style {
         DEFAULT_WIDTH
     };
     Style { color, width }
-}
-
-/// Whether standard output was open when the process began. Rust's runtime opens `/dev/null` in the place of a closed one before
-/// `main`, and nothing tells that from a `/dev/null` that the caller gave; so this looks before the runtime does.
-#[cfg(target_os = "linux")]
-#[allow(
-    unsafe_code,
-    reason = "nothing safe runs before the runtime; one call that takes two numbers and touches no memory"
-)]
-mod at_start {
-    use std::ffi::c_int;
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    static IS_CLOSED: AtomicBool = AtomicBool::new(false);
-
-    unsafe extern "C" {
-        /// Of a descriptor onto itself: does nothing, and fails where it is closed.
-        safe fn dup2(from: c_int, to: c_int) -> c_int;
-    }
-
-    extern "C" fn look() {
-        const STDOUT: c_int = 1;
-        IS_CLOSED.store(dup2(STDOUT, STDOUT) < 0, Ordering::Relaxed);
-    }
-
-    /// The loader calls what stands in this section.
-    #[used]
-    #[unsafe(link_section = ".init_array")]
-    static LOOK: extern "C" fn() = look;
-
-    pub(super) fn stdout_was_closed() -> bool {
-        IS_CLOSED.load(Ordering::Relaxed)
-    }
-}
-
-/// Elsewhere a closed standard output is what the runtime makes of it.
-#[cfg(not(target_os = "linux"))]
-mod at_start {
-    pub(super) const fn stdout_was_closed() -> bool {
-        false
-    }
 }

@@ -207,32 +207,6 @@ fn a_full_disk_is_named_as_such() {
 }
 
 #[test]
-fn a_closed_standard_output_is_an_error() {
-    let folder = tempfile::tempdir().expect("folder");
-    let path = sample("openib-mixed-4x1");
-    let closed = |arguments: &[&str]| -> Ran {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "exec \"$@\" >&-", "sh", env!("CARGO_BIN_EXE_ibscope")]).args(arguments).arg(&path);
-        shell.stdin(Stdio::null()).output().expect("started").into()
-    };
-    for command in ["analyze", "inspect", "matrix", "timeline", "ranks", "messages", "collectives"] {
-        refused(&closed(&[command]), 1, "standard output is closed");
-    }
-    let (table, figure) = (folder.path().join("table"), folder.path().join("figure"));
-    let ran = closed(&["messages", "--parquet", text(&table)]);
-    assert_eq!(ran.code, 0, "nothing goes there: {}", ran.stderr);
-    refused(&closed(&["matrix", "--svg", text(&figure)]), 1, "standard output is closed");
-    assert_eq!(names(folder.path()), ["figure", "table"]);
-    // Opened by whoever starts the program, for reading too or not, a null device is as good as any.
-    let Some(node) = null_node(folder.path()) else { return };
-    for reads in [false, true] {
-        let null = fs::OpenOptions::new().read(reads).write(true).open(&node).expect("node");
-        let status = command(["matrix", text(&path)]).stdout(null).status().expect("started");
-        assert!(status.success());
-    }
-}
-
-#[test]
 fn standard_input_is_read_once_and_holds_no_table() {
     for command in ["analyze", "inspect", "matrix", "timeline", "ranks", "messages", "collectives"] {
         refused(&ibscope([command, "-", "-"]), 2, "`-` is given more than once");
