@@ -35,6 +35,11 @@ pub(super) fn options(reading: &Reading) -> anyhow::Result<Options> {
 /// Reads a profile, or makes one of captures without keeping it. `bin_ns` is the width of the timeline's bins, `None` where
 /// no timeline is needed.
 pub(super) fn profile(source: &Source, bin_ns: Option<i64>) -> anyhow::Result<Profile> {
+    profile_with(source, bin_ns, false)
+}
+
+/// The same; `check_icrc` says whether the check sums of captures are verified.
+pub(super) fn profile_with(source: &Source, bin_ns: Option<i64>, check_icrc: bool) -> anyhow::Result<Profile> {
     let mut options = options(&source.reading)?;
     if let Some(place) = source.inputs.iter().find(|path| pipeline::is_profile(path)) {
         if source.inputs.len() > 1 {
@@ -51,7 +56,7 @@ pub(super) fn profile(source: &Source, bin_ns: Option<i64>) -> anyhow::Result<Pr
         );
     }
     options.read_mpi = !source.no_mpi;
-    options.check_icrc = false;
+    options.check_icrc = check_icrc;
     options.bin_ns = bin_ns;
     analyze(&source.inputs, &options)
 }

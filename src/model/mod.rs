@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod coverage;
+pub mod health;
 pub mod message;
 pub mod packet;
 pub mod profile;
@@ -10,8 +11,9 @@ pub mod traffic;
 
 pub use batch::Batch;
 pub use coverage::Coverage;
+pub use health::Health;
 pub use message::{MessageRow, Moved, RawMessage};
-pub use packet::{InspectedPacket, Kind, PacketRecord};
+pub use packet::{InspectedPacket, Kind, Marks, PacketRecord};
 pub use profile::Profile;
 pub use rank_index::RankIndex;
 pub use traffic::{ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup};

@@ -1,6 +1,6 @@
 //! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
 
-use super::{ConnectionKey, Coverage, Kind};
+use super::{ConnectionKey, Coverage, Health, Kind};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,6 +28,8 @@ pub struct Profile {
     pub timeline: Vec<TimelineRow>,
     /// Messages of collective operations, sorted by connection and operation.
     pub collectives: Vec<CollectiveRow>,
+    /// Health of connections that have something to say, sorted by connection.
+    pub health: Vec<HealthRow>,
     /// Connection management messages, sorted by time.
     pub cm: Vec<CmRow>,
 }
@@ -108,6 +110,15 @@ pub struct CollectiveRow {
     pub messages: u64,
     /// Their MPI bytes.
     pub mpi_bytes: u64,
+}
+
+/// Health of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HealthRow {
+    /// Index into [`Profile::connections`].
+    pub connection: u32,
+    /// The counts.
+    pub health: Health,
 }
 
 /// What matrices and timelines add up.

@@ -6,6 +6,7 @@
 //! | `connections.parquet` | one row per directed connection, sorted by source, destination, queue pair |
 //! | `timeline.parquet` | sums per bin and connection (`connection` is the row number in the table above), sorted by time |
 //! | `collectives.parquet` | messages of collective operations per connection and operation |
+//! | `health.parquet` | what went wrong per connection, and what the capture missed of it; columns as in [`Health`](crate::model::Health) |
 //! | `cm.parquet` | connection management messages, sorted by time |
 //!
 //! Units stand in the column names. The same captures and options give the same bytes on any machine with any number of
@@ -33,6 +34,7 @@ const DOCUMENT: &str = "profile.json";
 const CONNECTIONS: &str = "connections.parquet";
 const TIMELINE: &str = "timeline.parquet";
 const COLLECTIVES: &str = "collectives.parquet";
+const HEALTH: &str = "health.parquet";
 const CM: &str = "cm.parquet";
 
 /// A profile that could not be written or read.
@@ -138,6 +140,7 @@ impl Writer {
             (CONNECTIONS, tables::connections(&profile.connections)),
             (TIMELINE, tables::timeline(&profile.timeline)),
             (COLLECTIVES, tables::collectives(&profile.collectives)),
+            (HEALTH, tables::health(&profile.health)),
             (CM, tables::cm(&profile.cm)),
         ];
         let mut digests = BTreeMap::new();
@@ -188,7 +191,7 @@ fn in_the_way(place: &Path) -> Result<(), ProfileError> {
     }
     for entry in fs::read_dir(place).map_err(io_error(place, "cannot be read"))? {
         let name = entry.map_err(io_error(place, "cannot be read"))?.file_name();
-        if ![DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, CM].iter().any(|own| name == **own) {
+        if ![DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, HEALTH, CM].iter().any(|own| name == **own) {
             return refuse(format!("holds {} beside the profile", name.display()));
         }
     }
@@ -235,6 +238,11 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     profile.timeline = tables::read_timeline(&path, bytes, profile.connections.len())?;
     let (path, bytes) = table(COLLECTIVES)?;
     profile.collectives = tables::read_collectives(&path, bytes, profile.connections.len())?;
+    // Profiles that were written before there was health are whole without it.
+    if digests.contains_key(HEALTH) {
+        let (path, bytes) = table(HEALTH)?;
+        profile.health = tables::read_health(&path, bytes, profile.connections.len())?;
+    }
     let (path, bytes) = table(CM)?;
     profile.cm = tables::read_cm(&path, bytes)?;
     Ok(profile)

@@ -204,7 +204,14 @@ fn a_profile_replaces_a_profile_and_nothing_else() {
     assert_eq!(matrix(&profile), matrix(&second));
     assert_eq!(
         names(&profile),
-        ["cm.parquet", "collectives.parquet", "connections.parquet", "profile.json", "timeline.parquet"]
+        [
+            "cm.parquet",
+            "collectives.parquet",
+            "connections.parquet",
+            "health.parquet",
+            "profile.json",
+            "timeline.parquet"
+        ]
     );
     assert_eq!(names(folder.path()), ["empty", "file", "keep", "profile.ibp"]);
 }

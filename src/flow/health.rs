@@ -1,0 +1,330 @@
+//! What goes wrong on one connection, from every packet of it.
+//!
+//! **Go-back-N**: the requests of a sender run upwards by PSN. Where one lies at or below the highest so far, the sender has stepped back; the
+//! run from there to the next new PSN (or to the next step back) is an episode if it repeats at least one packet.
+//!
+//! ```text
+//! PSN     4  5  6  7 | 5  6  7  8         an episode of 3 packets; its cost is the time from the first 5 to the second
+//! ```
+//! Whether the second sight of a packet is a repeat or a mirror copy is known at the end only, so episodes are kept for both readings: with one
+//! observation point every sight is a transmission, with two the first, third ... are.
+
+use crate::model::health::{Episodes, Observed};
+use crate::model::{Marks, PacketRecord};
+use ibscope_parsers::ib::{Aeth, AethKind, NakCode};
+
+/// First transmissions whose time is remembered, and steps between them and those that are remembered for longer.
+const RECENT: usize = 32;
+/// Times that are remembered for longer, one per [`RECENT`] packets.
+const SPARSE: usize = 32;
+/// Requests for data that wait to be held against the responses; `completeness` is asked to do so before.
+const MAX_ASKED: usize = 128;
+/// READ requests whose number of responses is not known yet.
+const MAX_GUESSED: usize = 64;
+
+/// Stands for "nothing yet".
+const NOTHING: i64 = i64::MIN;
+
+/// The health of one connection, as far as it can be told before its input has ended.
+#[derive(Clone, Debug)]
+pub(super) struct Health {
+    /// Highest request number.
+    high: i64,
+    /// Highest response number.
+    high_response: i64,
+    /// Highest request number of the other direction that this one has acknowledged, in the numbering of its ACKs.
+    acknowledged: i64,
+    open: bool,
+    readings: [Reading; 2],
+    /// Numbers and times of the first transmissions of requests: the last ones, and every 32nd of those before. Rings.
+    recent: Vec<(i64, i64)>,
+    sparse: Vec<(i64, i64)>,
+    sent: usize,
+    /// Numbers that responses must come for: sorted, disjoint ranges.
+    pub(super) asked: Vec<(i64, i64)>,
+    /// READ requests, with their length, that were seen before the path MTU was known.
+    pub(super) guessed: Vec<(i64, u32)>,
+    /// Requests below this number have been held against what came back, and responses below this one were used for that.
+    pub(super) done: i64,
+    pub(super) used: i64,
+    /// Request numbers never seen that lie below `done` and were acknowledged.
+    pub(super) explained: u64,
+    /// The connection that answers this one.
+    pub(super) partner: Option<u32>,
+    pub(super) observed: Observed,
+}
+
+/// The current run of one reading.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    open: bool,
+    counted: bool,
+    last: i64,
+    began_ns: i64,
+    first_sent_ns: Option<i64>,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            high: NOTHING,
+            high_response: NOTHING,
+            acknowledged: NOTHING,
+            open: false,
+            readings: [Reading::default(); 2],
+            recent: Vec::new(),
+            sparse: Vec::new(),
+            sent: 0,
+            asked: Vec::new(),
+            guessed: Vec::new(),
+            done: NOTHING,
+            used: NOTHING,
+            explained: 0,
+            partner: None,
+            observed: Observed::default(),
+        }
+    }
+}
+
+impl Health {
+    /// A request of a connected service.
+    #[inline]
+    pub(super) fn request(&mut self, number: i64, occurrence: u32, time_ns: i64) {
+        if number > self.high {
+            self.high = number;
+            if self.open {
+                self.open = false;
+                self.readings.iter_mut().for_each(|reading| reading.open = false);
+            }
+            self.remember(number, time_ns);
+            return;
+        }
+        self.open = true;
+        self.observed.late += u64::from(occurrence == 1);
+        self.back(0, number, occurrence >= 2, time_ns);
+        if occurrence % 2 == 1 {
+            self.back(1, number, occurrence >= 3, time_ns);
+        }
+    }
+
+    /// A READ response or an atomic acknowledgement.
+    #[inline]
+    pub(super) fn response(&mut self, number: i64, occurrence: u32) {
+        if number > self.high_response {
+            self.high_response = number;
+        } else {
+            self.observed.late += u64::from(occurrence == 1);
+        }
+    }
+
+    /// An ACK or NAK with this AETH.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, number: i64, aeth: u32) {
+        let refused = aeth >> 29 != 0;
+        // A NAK names the packet that it misses or refuses: those before it have come.
+        self.acknowledged = self.acknowledged.max(number - i64::from(refused));
+        if refused {
+            self.refusal(Aeth { syndrome: (aeth >> 24) as u8, msn: aeth & 0xFF_FFFF });
+        }
+    }
+
+    #[cold]
+    fn refusal(&mut self, aeth: Aeth) {
+        let code = match aeth.kind() {
+            AethKind::RnrNak { timer_ns } => {
+                self.observed.rnr_naks += 1;
+                self.observed.longest_rnr_timer_ns = self.observed.longest_rnr_timer_ns.max(timer_ns);
+                return;
+            }
+            AethKind::Nak(NakCode::PsnSequenceError) => 0,
+            AethKind::Nak(NakCode::InvalidRequest) => 1,
+            AethKind::Nak(NakCode::RemoteAccess) => 2,
+            AethKind::Nak(NakCode::RemoteOperational) => 3,
+            AethKind::Nak(NakCode::InvalidRdRequest) => 4,
+            AethKind::Nak(NakCode::Reserved(_)) | AethKind::Reserved | AethKind::Ack { .. } => 5,
+        };
+        self.observed.naks[code] += 1;
+    }
+
+    /// A packet with marks.
+    #[cold]
+    pub(super) fn marked(&mut self, marks: Marks, occurrence: u32) {
+        for (count, mark) in self.observed.marked.iter_mut().zip(Marks::ALL) {
+            count[usize::from(occurrence.is_multiple_of(2))] += u64::from(marks.has(mark));
+        }
+    }
+
+    /// A request, seen for the first time, that data must come back for. `guessed`: its length, where the path MTU and so the number of its
+    /// responses is not known.
+    pub(super) fn ask(&mut self, number: i64, span: u32, guessed: Option<u32>) {
+        insert(&mut self.asked, number, number + i64::from(span.max(1)));
+        if let Some(length_bytes) = guessed
+            && self.guessed.len() < MAX_GUESSED
+        {
+            self.guessed.push((number, length_bytes));
+        }
+    }
+
+    /// Too many requests for data wait to be held against the responses: all before this number can be.
+    pub(super) fn crowded(&self) -> Option<i64> {
+        let &(start, _) = self.asked.get(MAX_ASKED - RECENT)?;
+        (self.asked.len() >= MAX_ASKED).then_some(start)
+    }
+
+    /// Highest request number, if there was one.
+    pub(super) fn high(&self) -> Option<i64> {
+        (self.high != NOTHING).then_some(self.high)
+    }
+
+    /// Highest numbers by ACK and by response that this direction has acknowledged, each in its own numbering.
+    pub(super) fn acknowledged(&self) -> [Option<i64>; 2] {
+        [self.acknowledged, self.high_response].map(|number| (number != NOTHING).then_some(number))
+    }
+
+    fn remember(&mut self, number: i64, time_ns: i64) {
+        let at = self.sent % RECENT;
+        if at == 0 {
+            put(&mut self.sparse, self.sent / RECENT % SPARSE, (number, time_ns));
+        }
+        put(&mut self.recent, at, (number, time_ns));
+        self.sent += 1;
+    }
+
+    /// The time of the first transmission of a number; of one that was not seen, that of the next higher one.
+    fn first_sent_ns(&self, number: i64, was_seen: bool) -> Option<i64> {
+        let mut higher = None;
+        for back in 1..=self.sent.min(RECENT) {
+            let &(sent, time_ns) = self.recent.get((self.sent - back) % RECENT)?;
+            if sent == number || sent < number && was_seen {
+                return Some(time_ns);
+            }
+            if sent < number {
+                return higher;
+            }
+            higher = Some(time_ns);
+        }
+        if self.sent <= RECENT {
+            // Before all that was seen.
+            return higher;
+        }
+        let steps = self.sent.div_ceil(RECENT);
+        let before = (1..=steps.min(SPARSE)).filter_map(|back| self.sparse.get((steps - back) % SPARSE));
+        before.copied().find(|(sent, _)| *sent <= number).map(|(_, time_ns)| time_ns)
+    }
+
+    /// A transmission that is not above all before it.
+    fn back(&mut self, reading: usize, number: i64, repeats: bool, time_ns: i64) {
+        let before = self.readings[reading];
+        if !before.open || number <= before.last {
+            let first_sent_ns = self.first_sent_ns(number, repeats);
+            self.readings[reading] =
+                Reading { open: true, counted: false, last: number, began_ns: time_ns, first_sent_ns };
+        }
+        let run = &mut self.readings[reading];
+        run.last = number;
+        if repeats {
+            let episodes = &mut self.observed.episodes[reading];
+            episodes.packets += 1;
+            if !run.counted {
+                run.counted = true;
+                count(episodes, run);
+            }
+        }
+    }
+}
+
+fn count(episodes: &mut Episodes, run: &Reading) {
+    episodes.count += 1;
+    let known = |time_ns: &i64| *time_ns != PacketRecord::NO_TIME;
+    if let Some(first_ns) = run.first_sent_ns.filter(known)
+        && known(&run.began_ns)
+    {
+        let cost_ns = run.began_ns.saturating_sub(first_ns).max(0).cast_unsigned();
+        episodes.timed += 1;
+        episodes.total_ns = episodes.total_ns.saturating_add(cost_ns);
+        episodes.longest_ns = episodes.longest_ns.max(cost_ns);
+    }
+}
+
+/// Writes to a ring that may still grow.
+fn put<T>(ring: &mut Vec<T>, at: usize, value: T) {
+    match ring.get_mut(at) {
+        Some(slot) => *slot = value,
+        None => ring.push(value),
+    }
+}
+
+/// Adds a range to a sorted list of disjoint ones. New ones come at the end as a rule.
+pub(super) fn insert(ranges: &mut Vec<(i64, i64)>, start: i64, end: i64) {
+    let from = ranges.iter().rposition(|range| range.1 < start).map_or(0, |index| index + 1);
+    let to = ranges.iter().rposition(|range| range.0 <= end).map_or(0, |index| index + 1);
+    let joined = ranges.get(from..to.max(from)).unwrap_or_default();
+    let start = joined.first().map_or(start, |first| first.0.min(start));
+    let end = joined.last().map_or(end, |last| last.1.max(end));
+    ranges.splice(from..to.max(from), [(start, end)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests with their occurrence, a microsecond apart.
+    fn sent(packets: &[(i64, u32)]) -> Observed {
+        let mut health = Health::default();
+        for (time_us, &(number, occurrence)) in packets.iter().enumerate() {
+            health.request(number, occurrence, time_us as i64 * 1000);
+        }
+        health.observed
+    }
+
+    #[test]
+    fn an_episode_costs_the_time_from_the_first_to_the_second_transmission() {
+        let observed = sent(&[(4, 1), (5, 1), (6, 1), (7, 1), (5, 2), (6, 2), (7, 2), (8, 1)]);
+        let once = Episodes { count: 1, packets: 3, timed: 1, total_ns: 3000, longest_ns: 3000 };
+        assert_eq!(observed.episodes[0], once);
+        assert_eq!(observed.late, 0);
+    }
+
+    #[test]
+    fn what_was_lost_before_the_capture_is_late_and_its_repetition_an_episode() {
+        // 5 was never seen; 6 was sent a microsecond later.
+        let observed = sent(&[(4, 1), (6, 1), (7, 1), (5, 1), (6, 2), (7, 2), (8, 1)]);
+        let once = Episodes { count: 1, packets: 2, timed: 1, total_ns: 2000, longest_ns: 2000 };
+        assert_eq!((observed.episodes[0], observed.late), (once, 1));
+        // Out of order alone is no episode.
+        let observed = sent(&[(4, 1), (6, 1), (5, 1), (7, 1)]);
+        assert_eq!((observed.episodes[0], observed.late), (Episodes::default(), 1));
+    }
+
+    #[test]
+    fn a_sender_that_steps_back_twice_has_two_episodes() {
+        let observed = sent(&[(1, 1), (2, 1), (1, 2), (2, 2), (1, 3), (2, 3), (3, 1)]);
+        let once = Episodes { count: 2, packets: 4, timed: 2, total_ns: 2000 + 4000, longest_ns: 4000 };
+        assert_eq!(observed.episodes[0], once);
+    }
+
+    #[test]
+    fn copies_are_no_episodes_where_there_are_two_points() {
+        let observed = sent(&[(1, 1), (1, 2), (2, 1), (2, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 1), (3, 2)]);
+        let twice = Episodes { count: 1, packets: 2, timed: 1, total_ns: 4000, longest_ns: 4000 };
+        assert_eq!(observed.episodes[1], twice);
+    }
+
+    #[test]
+    fn times_long_ago_are_known_to_the_next_32_packets() {
+        let packets: Vec<(i64, u32)> = (0..200).map(|number| (number, 1)).chain([(70, 2), (200, 1)]).collect();
+        // 64 stands for 70.
+        assert_eq!(sent(&packets).episodes[0].total_ns, (200 - 64) * 1000);
+        let packets: Vec<(i64, u32)> = (0..2000).map(|number| (number, 1)).chain([(70, 2), (2000, 1)]).collect();
+        assert_eq!(sent(&packets).episodes[0], Episodes { count: 1, packets: 1, ..Episodes::default() });
+    }
+
+    #[test]
+    fn ranges_join() {
+        let mut ranges = Vec::new();
+        for (start, end) in [(10, 12), (20, 25), (12, 14), (0, 5), (30, 31), (13, 22), (5, 6)] {
+            insert(&mut ranges, start, end);
+        }
+        assert_eq!(ranges, [(0, 6), (10, 25), (30, 31)]);
+    }
+}
