@@ -29,12 +29,17 @@ impl Tracker {
     pub(super) fn reconcile_midway(&mut self, id: u32, turn: Turn) {
         if turn == Turn::Response {
             let connection = &mut self.connections[id as usize];
-            let upto = connection.ledgers[Turn::Response as usize].middle();
+            let ledger = &connection.ledgers[Turn::Response as usize];
+            let by_responses = ledger.crowded(connection.health.used).then(|| ledger.middle());
+            let by_starts = connection.health.crowded_starts();
+            let Some(upto) = by_responses.into_iter().chain(by_starts).max() else { return };
+            let own_upto = upto;
             connection.health.used = upto;
-            let Some((request, _)) = self.clear_partner(id) else { return };
-            let own_high = connection_high(&self.connections[request as usize]);
-            let upto = upto + shift(upto, own_high);
-            self.reconcile(request, Some(id), upto);
+            if let Some((request, _)) = self.clear_partner(id) {
+                let upto = upto + shift(upto, self.connections[request as usize].health.high().unwrap_or(0));
+                self.reconcile(request, Some(id), upto);
+            }
+            self.connections[id as usize].health.starts.retain(|number| *number >= own_upto);
             return;
         }
         let connection = &self.connections[id as usize];
@@ -47,18 +52,21 @@ impl Tracker {
 
     /// What was observed of each connection, in the order of their numbers, when the input has ended.
     pub(super) fn observed(&mut self, keys: &[(u32, ConnectionKey)]) -> Vec<Observed> {
-        // Each request connection's answers: of several that claim it, the one with most votes.
-        let mut answers: HashMap<u32, (u32, u32)> = HashMap::new();
+        // Votes for each request connection, of all that claim it: the clear one answers it, if it has no clearer one itself.
+        let mut claims: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
         for (id, _) in keys {
-            let Some((request, votes)) = self.clear_partner(*id) else { continue };
-            let best = answers.entry(request).or_insert((*id, votes));
-            if votes > best.1 {
-                *best = (*id, votes);
+            for (request, votes) in self.pairing.votes(*id) {
+                claims.entry(*request).or_default().push((*id, *votes));
             }
         }
+        let answer = |request: &u32| {
+            let (answer, _) = clear(claims.get(request)?)?;
+            self.clear_partner(answer).filter(|(partner, _)| partner == request).map(|_| answer)
+        };
+        let answers: HashMap<u32, u32> = keys.iter().filter_map(|(id, _)| Some((*id, answer(id)?))).collect();
         for (id, key) in keys {
             if !key.is_datagram() {
-                self.reconcile(*id, answers.get(id).map(|(answer, _)| *answer), i64::MAX);
+                self.reconcile(*id, answers.get(id).copied(), i64::MAX);
             }
         }
         let observed = |(id, _): &(u32, ConnectionKey)| {
@@ -71,10 +79,7 @@ impl Tracker {
 
     /// The connection whose requests this one answers, where that is clear, and the votes for it.
     fn clear_partner(&self, answering: u32) -> Option<(u32, u32)> {
-        let votes = self.pairing.votes(answering);
-        let &(partner, best) = votes.iter().max_by_key(|(_, count)| *count)?;
-        let others = votes.iter().filter(|(other, _)| *other != partner).map(|(_, count)| *count).max();
-        (best > others.unwrap_or(0).saturating_mul(2)).then_some((partner, best))
+        clear(self.pairing.votes(answering))
     }
 
     /// The connection that answers this one, while the input goes on.
@@ -83,12 +88,14 @@ impl Tracker {
         if let Some(known) = self.connections[request as usize].health.partner.filter(|id| answers(id).is_some()) {
             return Some(known);
         }
-        let all = 0..self.connections.len() as u32;
-        let found = all.filter_map(|id| Some((id, answers(&id)?.1))).max_by_key(|(_, votes)| *votes)?;
-        if found.1 >= ENOUGH_VOTES {
-            self.connections[request as usize].health.partner = Some(found.0);
+        let votes = |id: u32| self.pairing.votes(id).iter().find(|(partner, _)| *partner == request);
+        let claims: Vec<(u32, u32)> =
+            (0..self.connections.len() as u32).filter_map(|id| Some((id, votes(id)?.1))).collect();
+        let (found, votes) = clear(&claims).filter(|(id, _)| answers(id).is_some())?;
+        if votes >= ENOUGH_VOTES {
+            self.connections[request as usize].health.partner = Some(found);
         }
-        Some(found.0)
+        Some(found)
     }
 
     /// Holds the requests of a connection, below `upto` and as far as they are acknowledged, against what was seen of them and of their answers.
@@ -96,12 +103,15 @@ impl Tracker {
         let Some(high) = self.connections[request as usize].health.high() else { return };
         let mut limit = i64::MIN;
         let mut responses: Vec<(i64, i64)> = Vec::new();
+        let mut starts: Vec<i64> = Vec::new();
         if let Some(answer) = answer {
             let Connection { health, ledgers, .. } = &self.connections[answer as usize];
             let acknowledged = health.acknowledged().into_iter().flatten();
             limit = acknowledged.map(|number| number + shift(number, high) + 1).max().unwrap_or(limit).min(upto);
             let ledger = &ledgers[Turn::Response as usize];
             let by = ledger.high().map_or(0, |number| shift(number, high));
+            starts.extend(health.starts.iter().map(|number| number + by));
+            starts.sort_unstable();
             for (start, end) in ledger.runs() {
                 match responses.last_mut().filter(|last| last.1 == start + by) {
                     Some(last) => last.1 = end + by,
@@ -127,17 +137,20 @@ impl Tracker {
         }
         let mut loss = Loss::default();
         for (start, end) in region(&requests) {
-            let (answered, pieces) = overlap(&responses, start, end);
+            let answered = overlap(&responses, start, end);
             let unanswered = (end - start).cast_unsigned() - answered;
-            // What was answered with data was asked for by READs; how many, their responses do not say.
-            loss.requests += unanswered + pieces;
-            loss.at_least += unanswered + pieces.min(1);
-            loss.at_most += 2 * unanswered + answered;
+            // What was answered with data was asked for: by one READ for each first response, or one whose first response is missing too.
+            let before = |number: i64| starts.partition_point(|start| *start < number) as u64;
+            let reads = (before(end) - before(start)).max(answered.min(1));
+            // What was not is a request each; or a response whose request is missing as well.
+            loss.requests += reads + unanswered;
+            loss.at_least += reads + unanswered;
+            loss.at_most += reads + 2 * unanswered;
         }
         for &(start, end) in &health.asked {
             let (start, end) = (start.max(from), end.min(limit));
             if start < end {
-                let missing = (end - start).cast_unsigned() - overlap(&responses, start, end).0;
+                let missing = (end - start).cast_unsigned() - overlap(&responses, start, end);
                 loss.responses += missing;
                 loss.at_least += missing;
                 loss.at_most += missing;
@@ -159,8 +172,11 @@ impl Tracker {
     }
 }
 
-fn connection_high(connection: &Connection) -> i64 {
-    connection.health.high().unwrap_or(0)
+/// The connection with most votes, if no other has half as many, and its votes.
+fn clear(votes: &[(u32, u32)]) -> Option<(u32, u32)> {
+    let &(best, most) = votes.iter().max_by_key(|(_, count)| *count)?;
+    let others = votes.iter().filter(|(other, _)| *other != best).map(|(_, count)| *count).max();
+    (most > others.unwrap_or(0).saturating_mul(2)).then_some((best, most))
 }
 
 /// What brings a number of one numbering next to one of another: both are PSNs without their wrap-around, begun at different times.
@@ -176,13 +192,11 @@ fn gaps_between(ranges: &[(i64, i64)], from: i64, limit: i64) -> Vec<(i64, i64)>
     gaps.map(|(start, end)| (start.max(from), end.min(limit))).filter(|(start, end)| start < end).collect()
 }
 
-/// How many numbers of a range are in the list, and in how many pieces.
-fn overlap(ranges: &[(i64, i64)], start: i64, end: i64) -> (u64, u64) {
+/// How many numbers of a range are in the list.
+fn overlap(ranges: &[(i64, i64)], start: i64, end: i64) -> u64 {
     let first = ranges.partition_point(|range| range.1 <= start);
     let inside = ranges.get(first..).unwrap_or_default().iter().take_while(|range| range.0 < end);
-    inside.fold((0, 0), |(numbers, pieces), range| {
-        (numbers + (range.1.min(end) - range.0.max(start)).cast_unsigned(), pieces + 1)
-    })
+    inside.map(|range| (range.1.min(end) - range.0.max(start)).cast_unsigned()).sum()
 }
 
 #[cfg(test)]
@@ -202,7 +216,7 @@ mod tests {
         let ranges = [(0, 5), (7, 9), (10, 12), (MAX_HOLE * 3, MAX_HOLE * 3 + 1)];
         assert_eq!(gaps_between(&ranges, i64::MIN, i64::MAX), [(5, 7), (9, 10)]);
         assert_eq!(gaps_between(&ranges, 6, 9), [(6, 7)]);
-        assert_eq!(overlap(&ranges, 3, 8), (3, 2));
-        assert_eq!(overlap(&ranges, 12, 40), (0, 0));
+        assert_eq!(overlap(&ranges, 3, 8), 3);
+        assert_eq!(overlap(&ranges, 12, 40), 0);
     }
 }

@@ -21,6 +21,8 @@ const SPARSE: usize = 32;
 const MAX_ASKED: usize = 128;
 /// READ requests whose number of responses is not known yet.
 const MAX_GUESSED: usize = 64;
+/// First responses to requests that wait to be held against the requests.
+const MAX_STARTS: usize = 512;
 
 /// Stands for "nothing yet".
 const NOTHING: i64 = i64::MIN;
@@ -28,7 +30,7 @@ const NOTHING: i64 = i64::MIN;
 /// The health of one connection, as far as it can be told before its input has ended.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
-    /// Highest request number.
+    /// Highest number that a request took; READ requests take several.
     high: i64,
     /// Highest response number.
     high_response: i64,
@@ -42,6 +44,8 @@ pub(super) struct Health {
     sent: usize,
     /// Numbers that responses must come for: sorted, disjoint ranges.
     pub(super) asked: Vec<(i64, i64)>,
+    /// Numbers of the first response of each request, as far as they may still be needed.
+    pub(super) starts: Vec<i64>,
     /// READ requests, with their length, that were seen before the path MTU was known.
     pub(super) guessed: Vec<(i64, u32)>,
     /// Requests below this number have been held against what came back, and responses below this one were used for that.
@@ -77,6 +81,7 @@ impl Default for Health {
             sent: 0,
             asked: Vec::new(),
             guessed: Vec::new(),
+            starts: Vec::new(),
             done: NOTHING,
             used: NOTHING,
             explained: 0,
@@ -87,11 +92,11 @@ impl Default for Health {
 }
 
 impl Health {
-    /// A request of a connected service.
+    /// A request of a connected service that takes `span` numbers.
     #[inline]
-    pub(super) fn request(&mut self, number: i64, occurrence: u32, time_ns: i64) {
+    pub(super) fn request(&mut self, number: i64, span: u32, occurrence: u32, time_ns: i64) {
         if number > self.high {
-            self.high = number;
+            self.high = number + i64::from(span.max(1)) - 1;
             if self.open {
                 self.open = false;
                 self.readings.iter_mut().for_each(|reading| reading.open = false);
@@ -107,9 +112,12 @@ impl Health {
         }
     }
 
-    /// A READ response or an atomic acknowledgement.
+    /// A READ response or an atomic acknowledgement; `starts`: the first for its request.
     #[inline]
-    pub(super) fn response(&mut self, number: i64, occurrence: u32) {
+    pub(super) fn response(&mut self, number: i64, occurrence: u32, starts: bool) {
+        if starts && occurrence == 1 {
+            self.starts.push(number);
+        }
         if number > self.high_response {
             self.high_response = number;
         } else {
@@ -169,6 +177,12 @@ impl Health {
     pub(super) fn crowded(&self) -> Option<i64> {
         let &(start, _) = self.asked.get(MAX_ASKED - RECENT)?;
         (self.asked.len() >= MAX_ASKED).then_some(start)
+    }
+
+    /// Too many first responses wait: all before this number can be held against the requests.
+    pub(super) fn crowded_starts(&self) -> Option<i64> {
+        let number = self.starts.get(MAX_STARTS - MAX_STARTS / 4).copied();
+        number.filter(|_| self.starts.len() >= MAX_STARTS)
     }
 
     /// Highest request number, if there was one.
@@ -272,7 +286,7 @@ mod tests {
     fn sent(packets: &[(i64, u32)]) -> Observed {
         let mut health = Health::default();
         for (time_us, &(number, occurrence)) in packets.iter().enumerate() {
-            health.request(number, occurrence, time_us as i64 * 1000);
+            health.request(number, 1, occurrence, time_us as i64 * 1000);
         }
         health.observed
     }
@@ -301,6 +315,16 @@ mod tests {
         let observed = sent(&[(1, 1), (2, 1), (1, 2), (2, 2), (1, 3), (2, 3), (3, 1)]);
         let once = Episodes { count: 2, packets: 4, timed: 2, total_ns: 2000 + 4000, longest_ns: 4000 };
         assert_eq!(observed.episodes[0], once);
+    }
+
+    #[test]
+    fn a_read_that_starts_again_in_the_middle_is_an_episode() {
+        let mut health = Health::default();
+        for (number, span, occurrence, time_ns) in [(10, 8, 1, 0), (14, 4, 2, 500), (18, 1, 1, 600)] {
+            health.request(number, span, occurrence, time_ns);
+        }
+        let once = Episodes { count: 1, packets: 1, timed: 1, total_ns: 500, longest_ns: 500 };
+        assert_eq!((health.observed.episodes[0], health.observed.late), (once, 0));
     }
 
     #[test]

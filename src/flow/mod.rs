@@ -243,7 +243,7 @@ impl Tracker {
         }
         let crowded = match seen.turn {
             Turn::Request if is_connected(key.service) => {
-                health.request(number, seen.occurrence, packet.time_ns);
+                health.request(number, span, seen.occurrence, packet.time_ns);
                 if seen.occurrence != 1 {
                     return;
                 }
@@ -258,8 +258,10 @@ impl Tracker {
                 ledgers[0].crowded(health.done) || health.crowded().is_some()
             }
             Turn::Response => {
-                health.response(number, seen.occurrence);
-                seen.occurrence == 1 && ledgers[1].crowded(health.used)
+                let opcode = packet.opcode();
+                let starts = opcode.is_first() || opcode.is_only() || !opcode.is_read_response();
+                health.response(number, seen.occurrence, starts);
+                seen.occurrence == 1 && (ledgers[1].crowded(health.used) || health.crowded_starts().is_some())
             }
             Turn::Acknowledge => {
                 health.acknowledge(number, packet.extension);

@@ -1,6 +1,6 @@
 //! Settled sums, and what is believed of them -> the tables of the profile.
 
-use crate::model::profile::{CollectiveRow, ConnectionRow, HealthRow, TimelineRow, Traffic};
+use crate::model::profile::{CollectiveRow, ConnectionRow, HealthRow, Repeats, TimelineRow, Traffic};
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
 use crate::model::{ConnectionKey, Health, Kind, Profile, QueuePair};
 use crate::ranks::{Belief, Pairs};
@@ -34,7 +34,8 @@ pub(super) fn fill(profile: &mut Profile, connections: &[ConnectionTotals], beli
             repeats: connection.repeats,
             stack: belief.stack(key),
         });
-        if key.kind == Kind::Data && connection.health != Health::default() {
+        let healthy = connection.health == Health::default() && connection.repeats == Repeats::default();
+        if key.kind == Kind::Data && !healthy {
             profile.health.push(HealthRow { connection: index as u32, health: connection.health });
         }
         let operations = by_operation(&mut connection.mpi.iter().map(|(class, sums)| (*class, *sums)), belief, key);
