@@ -35,9 +35,10 @@ pub(super) fn count_pause(record: &Record<'_>, counts: &mut BatchCounts) {
     if record.link_type != LinkType::ETHERNET || record.data.get(12..14) != Some(&FLOW_CONTROL.to_be_bytes()) {
         return;
     }
-    let Some(&[a, b, c, d, e, f]) = record.data.get(6..).and_then(|rest| rest.first_chunk()) else { return };
+    let Some(address) = record.data.get(6..12) else { return };
     let what = if record.data.get(14..16) == Some(&PRIORITY_PAUSE) { "PFC" } else { "pause" };
-    let sender = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x} {what}");
+    let address: Vec<String> = address.iter().map(|byte| format!("{byte:02x}")).collect();
+    let sender = format!("{} {what}", address.join(":"));
     let pauses = &mut counts.counts.pause_frames;
     if pauses.len() < MAX_PAUSE_SENDERS || pauses.contains_key(&sender) {
         *pauses.entry(sender).or_default() += 1;

@@ -368,8 +368,8 @@ fn refusals_and_congestion_are_counted_where_they_travel() {
             back.refuse(&mut wire, there.psn, syndrome);
         }
     }
-    back.refuse(&mut wire, there.psn, 0x20 | 1);
-    back.refuse(&mut wire, there.psn, 0x20 | 12);
+    back.refuse(&mut wire, there.psn, 0x20 | 0x01);
+    back.refuse(&mut wire, there.psn, 0x20 | 0x0C);
     there.refuse(&mut wire, back.psn, 0x20);
     for _ in 0..7 {
         back.notify(&mut wire);
