@@ -24,11 +24,17 @@ const MAX_GUESSED: usize = 64;
 /// First responses to requests that wait to be held against the requests.
 const MAX_STARTS: usize = 512;
 
+/// Second sights of requests that settle that all of them stand twice, if they are more than half of the first.
+const ENOUGH_COPIES: u32 = 64;
+
 /// Stands for "nothing yet".
 const NOTHING: i64 = i64::MIN;
 
 /// The health of one connection, as far as it can be told before its input has ended.
+///
+/// What nearly every packet touches comes first, in one cache line.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Health {
     /// Highest number that a request took; READ requests take several.
     high: i64,
@@ -36,12 +42,15 @@ pub(super) struct Health {
     high_response: i64,
     /// Highest request number of the other direction that this one has acknowledged, in the numbering of its ACKs.
     acknowledged: i64,
-    open: bool,
-    readings: [Reading; 2],
     /// Numbers and times of the first transmissions of requests: the last ones, and every 32nd of those before. Rings.
-    recent: Vec<(i64, i64)>,
-    sparse: Vec<(i64, i64)>,
-    sent: usize,
+    recent: Vec<Sent>,
+    sent: u32,
+    open: bool,
+    /// Requests stand twice, so only the reading of two points goes on.
+    twice: bool,
+    copies: u32,
+    sparse: Vec<Sent>,
+    readings: [Reading; 2],
     /// Numbers that responses must come for: sorted, disjoint ranges.
     pub(super) asked: Vec<(i64, i64)>,
     /// Numbers of the first response of each request, as far as they may still be needed.
@@ -56,6 +65,30 @@ pub(super) struct Health {
     /// The connection that answers this one.
     pub(super) partner: Option<u32>,
     pub(super) observed: Observed,
+}
+
+/// When a request was sent first: 40 bits of nanoseconds (18 minutes), 24 of the number. One word, so that a line holds eight.
+#[derive(Clone, Copy, Debug)]
+struct Sent(u64);
+
+impl Sent {
+    const NUMBER_BITS: u32 = 24;
+
+    const fn new(number: i64, time_ns: i64) -> Self {
+        Self(time_ns.cast_unsigned() << Self::NUMBER_BITS | number.cast_unsigned() & 0xFF_FFFF)
+    }
+
+    /// The number, which lies at or below `high`, by less than the sequence is long.
+    const fn number(self, high: i64) -> i64 {
+        high - (high - self.0.cast_signed() & 0xFF_FFFF)
+    }
+
+    /// The time, which lies within 9 minutes of `now_ns`.
+    const fn time_ns(self, now_ns: i64) -> i64 {
+        let ago = now_ns.cast_unsigned() << Self::NUMBER_BITS;
+        let ago = ago.wrapping_sub(self.0 >> Self::NUMBER_BITS << Self::NUMBER_BITS);
+        now_ns.saturating_sub(ago.cast_signed() >> Self::NUMBER_BITS)
+    }
 }
 
 /// The current run of one reading.
@@ -77,8 +110,10 @@ impl Default for Health {
             open: false,
             readings: [Reading::default(); 2],
             recent: Vec::new(),
-            sparse: Vec::new(),
             sent: 0,
+            twice: false,
+            copies: 0,
+            sparse: Vec::new(),
             asked: Vec::new(),
             guessed: Vec::new(),
             starts: Vec::new(),
@@ -104,9 +139,22 @@ impl Health {
             self.remember(number, time_ns);
             return;
         }
+        if self.twice && occurrence.is_multiple_of(2) {
+            return;
+        }
+        self.not_new(number, occurrence, time_ns);
+    }
+
+    fn not_new(&mut self, number: i64, occurrence: u32, time_ns: i64) {
         self.open = true;
         self.observed.late += u64::from(occurrence == 1);
-        self.back(0, number, occurrence >= 2, time_ns);
+        if occurrence == 2 {
+            self.copies += 1;
+            self.twice = self.copies >= ENOUGH_COPIES && self.copies > self.sent / 2;
+        }
+        if !self.twice {
+            self.back(0, number, occurrence >= 2, time_ns);
+        }
         if occurrence % 2 == 1 {
             self.back(1, number, occurrence >= 3, time_ns);
         }
@@ -196,19 +244,26 @@ impl Health {
     }
 
     fn remember(&mut self, number: i64, time_ns: i64) {
-        let at = self.sent % RECENT;
-        if at == 0 {
-            put(&mut self.sparse, self.sent / RECENT % SPARSE, (number, time_ns));
+        if time_ns == PacketRecord::NO_TIME {
+            return;
         }
-        put(&mut self.recent, at, (number, time_ns));
-        self.sent += 1;
+        let sent = Sent::new(number, time_ns);
+        let (count, at) = (self.sent as usize, self.sent as usize % RECENT);
+        if at == 0 {
+            put(&mut self.sparse, count / RECENT % SPARSE, sent);
+        }
+        put(&mut self.recent, at, sent);
+        // Stays a multiple of both rings' lengths where it begins again, and above them.
+        self.sent = self.sent.checked_add(1).unwrap_or(1 << 31);
     }
 
     /// The time of the first transmission of a number; of one that was not seen, that of the next higher one.
-    fn first_sent_ns(&self, number: i64, was_seen: bool) -> Option<i64> {
+    fn first_sent_ns(&self, number: i64, was_seen: bool, now_ns: i64) -> Option<i64> {
+        let count = self.sent as usize;
         let mut higher = None;
-        for back in 1..=self.sent.min(RECENT) {
-            let &(sent, time_ns) = self.recent.get((self.sent - back) % RECENT)?;
+        for back in 1..=count.min(RECENT) {
+            let entry = self.recent.get((count - back) % RECENT)?;
+            let (sent, time_ns) = (entry.number(self.high), entry.time_ns(now_ns));
             if sent == number || sent < number && was_seen {
                 return Some(time_ns);
             }
@@ -217,20 +272,20 @@ impl Health {
             }
             higher = Some(time_ns);
         }
-        if self.sent <= RECENT {
+        if count <= RECENT {
             // Before all that was seen.
             return higher;
         }
-        let steps = self.sent.div_ceil(RECENT);
+        let steps = count.div_ceil(RECENT);
         let before = (1..=steps.min(SPARSE)).filter_map(|back| self.sparse.get((steps - back) % SPARSE));
-        before.copied().find(|(sent, _)| *sent <= number).map(|(_, time_ns)| time_ns)
+        before.copied().find(|entry| entry.number(self.high) <= number).map(|entry| entry.time_ns(now_ns))
     }
 
     /// A transmission that is not above all before it.
     fn back(&mut self, reading: usize, number: i64, repeats: bool, time_ns: i64) {
         let before = self.readings[reading];
         if !before.open || number <= before.last {
-            let first_sent_ns = self.first_sent_ns(number, repeats);
+            let first_sent_ns = self.first_sent_ns(number, repeats, time_ns);
             self.readings[reading] =
                 Reading { open: true, counted: false, last: number, began_ns: time_ns, first_sent_ns };
         }
@@ -249,9 +304,8 @@ impl Health {
 
 fn count(episodes: &mut Episodes, run: &Reading) {
     episodes.count += 1;
-    let known = |time_ns: &i64| *time_ns != PacketRecord::NO_TIME;
-    if let Some(first_ns) = run.first_sent_ns.filter(known)
-        && known(&run.began_ns)
+    if let Some(first_ns) = run.first_sent_ns
+        && run.began_ns != PacketRecord::NO_TIME
     {
         let cost_ns = run.began_ns.saturating_sub(first_ns).max(0).cast_unsigned();
         episodes.timed += 1;
@@ -341,6 +395,27 @@ mod tests {
         assert_eq!(sent(&packets).episodes[0].total_ns, (200 - 64) * 1000);
         let packets: Vec<(i64, u32)> = (0..2000).map(|number| (number, 1)).chain([(70, 2), (2000, 1)]).collect();
         assert_eq!(sent(&packets).episodes[0], Episodes { count: 1, packets: 1, ..Episodes::default() });
+    }
+
+    #[test]
+    fn numbers_and_times_come_back_from_a_word() {
+        let (number, time_ns) = (0x12_3456_789A, 1_700_000_000_123_456_789);
+        let sent = Sent::new(number, time_ns);
+        for later in [0, 1, 1000, 0xFF_FFFF] {
+            assert_eq!(sent.number(number + later), number);
+        }
+        for later_ns in [0, 1, 500_000_000_000, -1, -1_000_000] {
+            assert_eq!(sent.time_ns(time_ns + later_ns), time_ns);
+        }
+    }
+
+    #[test]
+    fn many_copies_leave_the_reading_of_two_points() {
+        let both = |number| [(number, 1), (number, 2)];
+        let again = [(1990, 3), (1990, 4), (1991, 3), (1991, 4)];
+        let packets: Vec<(i64, u32)> = (0..2000).flat_map(both).chain(again).chain(both(2000)).collect();
+        let twice = Episodes { count: 1, packets: 2, timed: 1, total_ns: 20_000, longest_ns: 20_000 };
+        assert_eq!(sent(&packets).episodes[1], twice);
     }
 
     #[test]

@@ -248,14 +248,15 @@ impl Tracker {
                     return;
                 }
                 let opcode = packet.opcode();
-                if opcode.is_read_request() || opcode.is_atomic() {
+                let asks = opcode.is_read_request() || opcode.is_atomic();
+                if asks {
                     let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&in_order(packet));
                     health.ask(number, span, guessed.then_some(packet.extension));
                     if guessed {
                         *ends = Some(in_order(packet));
                     }
                 }
-                ledgers[0].crowded(health.done) || health.crowded().is_some()
+                ledgers[0].crowded(health.done) || asks && health.crowded().is_some()
             }
             Turn::Response => {
                 let opcode = packet.opcode();
