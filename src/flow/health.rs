@@ -80,7 +80,7 @@ impl Sent {
 
     /// The number, which lies at or below `high`, by less than the sequence is long.
     const fn number(self, high: i64) -> i64 {
-        high - (high - self.0.cast_signed() & 0xFF_FFFF)
+        high - (high.wrapping_sub(self.0.cast_signed()) & 0xFF_FFFF)
     }
 
     /// The time, which lies within 9 minutes of `now_ns`.
