@@ -30,6 +30,8 @@ pub(super) enum Command {
     Messages(Messages),
     /// Show what each collective operation puts on the wire
     Collectives(Collectives),
+    /// Show what goes wrong on the fabric and what the capture missed, the worst connections first
+    Health(Health),
 }
 
 /// Options of every command that reads.
@@ -192,6 +194,12 @@ pub(super) struct Collectives {
     /// What sender and receiver are; csv and json have a row for each pair of them
     #[arg(long, value_enum, default_value_t = ByArg::Rank)]
     pub(super) by: ByArg,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Health {
+    #[command(flatten)]
+    pub(super) source: Source,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

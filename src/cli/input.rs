@@ -65,6 +65,16 @@ pub(super) fn options(reading: &Reading) -> anyhow::Result<Options> {
 /// Reads a profile, or makes one of captures without keeping it. `bin_ns` is the width of the timeline's bins, `None` where
 /// no timeline is needed.
 pub(super) fn profile(source: &Source, no_mpi: bool, bin_ns: Option<i64>) -> anyhow::Result<Profile> {
+    profile_with(source, no_mpi, bin_ns, false)
+}
+
+/// The same; `check_icrc` says whether the check sums of captures are verified.
+pub(super) fn profile_with(
+    source: &Source,
+    no_mpi: bool,
+    bin_ns: Option<i64>,
+    check_icrc: bool,
+) -> anyhow::Result<Profile> {
     check(&source.inputs)?;
     let mut options = options(&source.reading)?;
     if let Some(place) = source.inputs.iter().find(|path| pipeline::is_profile(path)) {
@@ -85,7 +95,7 @@ pub(super) fn profile(source: &Source, no_mpi: bool, bin_ns: Option<i64>) -> any
         );
     }
     options.read_mpi = !no_mpi;
-    options.check_icrc = false;
+    options.check_icrc = check_icrc;
     options.bin_ns = bin_ns;
     analyze(&source.inputs, &options)
 }

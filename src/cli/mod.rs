@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod files;
+mod health;
 mod input;
 mod output;
 
@@ -25,6 +26,7 @@ pub fn main() -> ExitCode {
         Command::Ranks(args) => commands::ranks(args),
         Command::Messages(args) => commands::messages(args),
         Command::Collectives(args) => commands::collectives(args),
+        Command::Health(args) => health::run(args),
     };
     match result {
         Ok(code) => code,

@@ -2,16 +2,18 @@
 //!
 //! Runs on every worker at once and knows no state but the batch's own framing, so batches can be decoded in any order.
 
+mod health;
 mod inspect;
 
 pub use inspect::inspect;
 
 use crate::model::coverage::BatchCounts;
-use crate::model::{Batch, Kind, PacketRecord};
+use crate::model::{Batch, Kind, Marks, PacketRecord};
+use health::FLOW_CONTROL;
 use ibscope_parsers::frame::{Item, Record};
 use ibscope_parsers::ib::Packet;
 use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc};
-use ibscope_parsers::link::{self, Located};
+use ibscope_parsers::link::{self, Located, NotInfiniband};
 
 /// What to decode, and which part of the time.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +111,9 @@ fn packet(
         Ok(Located::Infiniband(location)) => location,
         Ok(Located::Other(what)) => {
             *counts.other.entry(what).or_default() += 1;
+            if what == NotInfiniband::EtherType(FLOW_CONTROL) {
+                health::count_pause(record, counts);
+            }
             return None;
         }
         Err(error) => {
@@ -140,14 +145,19 @@ fn packet(
     counts.counts.infiniband += 1;
     counts.counts.truncated += u64::from(record.data.len() < location.start + location.ib_bytes);
     counts.counts.unknown_opcode += u64::from(!headers.bth.opcode.is_known());
+    let mut icrc_bad = false;
     if options.check_icrc {
         match verify_icrc(record.data, &location) {
             CrcVerdict::Ok => counts.counts.icrc_ok += 1,
-            CrcVerdict::Bad => counts.counts.icrc_bad += 1,
+            CrcVerdict::Bad => {
+                counts.counts.icrc_bad += 1;
+                icrc_bad = true;
+            }
             CrcVerdict::Truncated | CrcVerdict::None => {}
         }
     }
-    Some(PacketRecord::new(
+    let marks = Marks::ICRC_BAD.when(icrc_bad).and(health::congestion(record.data, &location, &headers.bth));
+    let packet = PacketRecord::new(
         time_ns.unwrap_or(PacketRecord::NO_TIME),
         (location.src, location.dst),
         (headers.bth.opcode, headers.bth.dest_qp),
@@ -156,7 +166,8 @@ fn packet(
         extension(&headers),
         (data_offset + headers.payload_offset) as u32,
         (headers.payload_bytes as u16, headers.payload.len() as u16),
-    ))
+    );
+    Some(packet.marked(marks))
 }
 
 /// The one word of the extension headers that flows need.

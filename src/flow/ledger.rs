@@ -16,6 +16,10 @@ use ibscope_parsers::Psn;
 const MAX_RUNS: usize = 128;
 /// Runs that are forgotten at once, the oldest first, so that this is seldom.
 const FORGOTTEN_RUNS: usize = 32;
+/// Runs from which on the ledger is to be looked through before it forgets.
+const CROWDED_RUNS: usize = 96;
+/// Most numbers that are taken for one hole. A jump over more is a new connection on an old queue pair number.
+pub(super) const MAX_HOLE: i64 = 1 << 16;
 
 /// Counts per PSN, unwrapped from `BITS` bits to 64.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +28,8 @@ pub(super) struct Ledger {
     /// Largest unwrapped number seen.
     high: i64,
     overflowed: bool,
+    /// Numbers between runs that were forgotten.
+    forgotten_holes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +71,32 @@ impl Ledger {
     /// True once runs had to be forgotten.
     pub(super) const fn overflowed(&self) -> bool {
         self.overflowed
+    }
+
+    /// Runs above `done` may be forgotten soon.
+    #[inline]
+    pub(super) fn crowded(&self, done: i64) -> bool {
+        self.runs.len() >= CROWDED_RUNS && self.runs.get(FORGOTTEN_RUNS - 1).is_some_and(|run| run.end > done)
+    }
+
+    /// Start of a run in the middle of them; those before it are the next to be forgotten.
+    pub(super) fn middle(&self) -> i64 {
+        self.runs.get(self.runs.len() / 2).map_or(self.high, |run| run.start)
+    }
+
+    /// The numbers that were seen, as ranges in order; neighbours may touch.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
+        self.runs.iter().map(|run| (run.start, run.end))
+    }
+
+    /// The largest number seen.
+    pub(super) fn high(&self) -> Option<i64> {
+        (!self.runs.is_empty()).then_some(self.high)
+    }
+
+    /// Numbers between the first and the last that were not seen.
+    pub(super) fn never_seen(&self) -> u64 {
+        self.forgotten_holes + holes(&self.runs)
     }
 
     fn add(&mut self, start: i64, end: i64) -> u32 {
@@ -164,10 +196,17 @@ impl Ledger {
     /// Makes room for the runs that one packet can add, so that the list never grows beyond its bound.
     fn bound(&mut self) {
         if self.runs.len() + 3 > MAX_RUNS {
+            self.forgotten_holes += holes(self.runs.get(..=FORGOTTEN_RUNS).unwrap_or_default());
             self.runs.drain(..FORGOTTEN_RUNS);
             self.overflowed = true;
         }
     }
+}
+
+/// Numbers between runs.
+fn holes(runs: &[Run]) -> u64 {
+    let between = runs.windows(2).map(|pair| pair[1].start - pair[0].end);
+    between.filter(|hole| *hole <= MAX_HOLE).map(i64::cast_unsigned).sum()
 }
 
 #[cfg(test)]

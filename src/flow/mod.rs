@@ -4,13 +4,16 @@
 //! nothing. It keeps state per connection and direction: which sequence numbers were seen how often (`ledger`), which
 //! transport messages are open (`assembly`), and what their starts have shown (`envelopes`); and per tracker what goes from one
 //! connection to another: answers that pair them (`pairing`, `echoes`), invitations (`nccl`), and, where single messages are asked
-//! for, MPI messages in several transport messages (`messages`). It does not decide whether a packet seen twice is a mirror copy or a
+//! for, MPI messages in several transport messages (`messages`). What goes wrong is counted on the way (`health`), and what the capture
+//! missed is told when requests are held against answers (`completeness`). It does not decide whether a packet seen twice is a mirror copy or a
 //! repeat: that is known only when the whole input has been seen (`reduce`).
 
 mod assembly;
 mod cm;
+mod completeness;
 mod echoes;
 mod envelopes;
+mod health;
 mod introductions;
 mod ledger;
 mod messages;
@@ -21,6 +24,7 @@ mod timing;
 
 pub use cm::connection_management;
 
+use crate::model::health::Observed;
 use crate::model::{
     ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, RawMessage, Seen, Start, Timing, Turn, Wireup,
 };
@@ -28,6 +32,7 @@ use assembly::Assembly;
 use echoes::Echoes;
 use envelopes::Envelopes;
 use foldhash::fast::FixedState;
+use health::Health;
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, Qpn};
 use ledger::Ledger;
@@ -85,6 +90,8 @@ pub struct ConnectionEnd {
     pub overflowed: bool,
     /// Votes of answers for the sender's queue pair, by PSN and by repeated request numbers.
     pub partners: [Vec<(Qpn, u64)>; 2],
+    /// What went wrong.
+    pub health: Observed,
 }
 
 #[derive(Debug, Default)]
@@ -96,6 +103,9 @@ struct Connection {
     envelopes: Envelopes,
     clock: Clock,
     missing: Missing,
+    health: Health,
+    /// Its endpoints in order, where it asked for data before their path MTU was known.
+    ends: Option<(Endpoint, Endpoint)>,
 }
 
 /// What packets showed and completed, with the numbers of their connections.
@@ -149,6 +159,7 @@ impl Tracker {
         };
         let counts_message = opcode.is_request() && !(opcode.is_first() || opcode.is_middle());
         let seen = Seen { connection: id, turn, occurrence, counts_message };
+        self.health(packet, &key, &seen, number, span);
         if self.times && occurrence <= 2 && packet.kind() == Kind::Data && packet.time_ns != PacketRecord::NO_TIME {
             if matches!(turn, Turn::Request | Turn::Response) {
                 self.time_sight(id, packet, turn, (number, occurrence), &mut events.timings);
@@ -200,7 +211,8 @@ impl Tracker {
         }
         self.messages.finish();
         events.messages.extend(self.messages.take());
-        let end = |(id, key): &(u32, ConnectionKey)| {
+        let observed = self.observed(&keys);
+        let end = |((id, key), health): (&(u32, ConnectionKey), Observed)| {
             let connection = &self.connections[*id as usize];
             // Coalesced ACKs leave holes by nature, and so do datagrams (one sequence for all destinations).
             let [requests, responses, _] = &connection.ledgers;
@@ -212,9 +224,10 @@ impl Tracker {
                 missing: connection.missing,
                 overflowed: overflowed && !key.is_datagram(),
                 partners: partners.map(|votes| votes.iter().map(partner).collect()),
+                health,
             }
         };
-        keys.iter().map(end).collect()
+        keys.iter().zip(observed).map(end).collect()
     }
 
     /// Messages that were given up because too many were open, beside those of single connections.
@@ -233,6 +246,47 @@ impl Tracker {
     #[must_use]
     pub fn introductions(&self) -> &[Introduction] {
         &self.introductions
+    }
+
+    /// What the packet says of its connection's health. `number` and `span` are those of the ledger.
+    #[inline]
+    fn health(&mut self, packet: &PacketRecord, key: &ConnectionKey, seen: &Seen, number: i64, span: u32) {
+        let Connection { health, ledgers, ends, .. } = &mut self.connections[seen.connection as usize];
+        if packet.marks().any() {
+            health.marked(packet.marks(), seen.occurrence);
+        }
+        let crowded = match seen.turn {
+            Turn::Request if is_connected(key.service) => {
+                health.request(number, span, seen.occurrence, packet.time_ns);
+                if seen.occurrence != 1 {
+                    return;
+                }
+                let opcode = packet.opcode();
+                let asks = opcode.is_read_request() || opcode.is_atomic();
+                if asks {
+                    let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&in_order(packet));
+                    health.ask(number, span, guessed.then_some(packet.extension));
+                    if guessed {
+                        *ends = Some(in_order(packet));
+                    }
+                }
+                ledgers[0].crowded(health.done) || asks && health.crowded().is_some()
+            }
+            Turn::Response => {
+                let opcode = packet.opcode();
+                let starts = opcode.is_first() || opcode.is_only() || !opcode.is_read_response();
+                health.response(number, seen.occurrence, starts);
+                seen.occurrence == 1 && (ledgers[1].crowded(health.used) || health.crowded_starts().is_some())
+            }
+            Turn::Acknowledge => {
+                health.acknowledge(number, packet.extension);
+                return;
+            }
+            Turn::Request | Turn::Other => return,
+        };
+        if crowded {
+            self.reconcile_midway(seen.connection, seen.turn);
+        }
     }
 
     fn connection(&mut self, key: ConnectionKey) -> u32 {
@@ -257,6 +311,11 @@ impl Tracker {
         }
         1
     }
+}
+
+/// Services whose requests run upwards by one number per connection: RC, UC, XRC.
+const fn is_connected(service: u8) -> bool {
+    matches!(service, 0 | 1 | 5)
 }
 
 fn in_order(packet: &PacketRecord) -> (Endpoint, Endpoint) {

@@ -96,6 +96,7 @@ impl Tracker {
                 Some(head)
             }
             First::Repeated => {
+                self.connections[id as usize].health.observed.library_repeats += 1;
                 events.starts.push((id, Start::Repeated));
                 None
             }

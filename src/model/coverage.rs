@@ -50,6 +50,12 @@ pub struct Coverage {
     /// Messages that were given up before their end because too many were open at a time.
     #[serde(default)]
     pub messages_evicted: u64,
+    /// Pause and PFC frames by the sender's MAC address and kind (`02:00:00:00:00:01 PFC`); in `other_frames` they are flow control.
+    #[serde(default)]
+    pub pause_frames: BTreeMap<String, u64>,
+    /// Packets of connections seen here that this input lacks and another one, which overlaps it in time and counts instead, has.
+    #[serde(default)]
+    pub missing_packets: u64,
     /// Packets to queue pairs 0 and 1.
     pub management: u64,
     /// Packets from or to multicast and permissive addresses.
@@ -65,7 +71,11 @@ impl Coverage {
     pub fn merge(&mut self, other: &Self) {
         self.records += other.records;
         self.infiniband += other.infiniband;
-        for (into, from) in [(&mut self.other_frames, &other.other_frames), (&mut self.undecoded, &other.undecoded)] {
+        for (into, from) in [
+            (&mut self.other_frames, &other.other_frames),
+            (&mut self.undecoded, &other.undecoded),
+            (&mut self.pause_frames, &other.pause_frames),
+        ] {
             for (name, count) in from {
                 *into.entry(name.clone()).or_default() += count;
             }
@@ -85,6 +95,7 @@ impl Coverage {
         self.messages_with_gaps += other.messages_with_gaps;
         self.messages_without_start += other.messages_without_start;
         self.messages_evicted += other.messages_evicted;
+        self.missing_packets += other.missing_packets;
         self.management += other.management;
         self.multicast += other.multicast;
         self.first_time_ns = [self.first_time_ns, other.first_time_ns].into_iter().flatten().min();

@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod coverage;
 pub mod histogram;
+pub mod health;
 pub mod message;
 pub mod packet;
 pub mod profile;
@@ -13,8 +14,9 @@ pub mod traffic;
 pub use batch::Batch;
 pub use coverage::Coverage;
 pub use histogram::{Histogram, HistogramParts};
+pub use health::Health;
 pub use message::{MessageRow, Moved, RawMessage};
-pub use packet::{InspectedPacket, Kind, PacketRecord};
+pub use packet::{InspectedPacket, Kind, Marks, PacketRecord};
 pub use profile::Profile;
 pub use rank_index::RankIndex;
 pub use timing::{Interval, Sight, SizeClass, Timing, TimingKey, Verb};

@@ -31,6 +31,47 @@ impl Kind {
     }
 }
 
+/// What a packet says of the fabric beside its traffic. Most packets say nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks(u32);
+
+impl Marks {
+    /// BTH FECN: the packet met congestion.
+    pub const FECN: Self = Self(1);
+    /// BTH BECN: the receiver of the packet is to slow down.
+    pub const BECN: Self = Self(1 << 1);
+    /// ECN "congestion experienced" in the IP header or GRH.
+    pub const ECN_CE: Self = Self(1 << 2);
+    /// The ICRC was computed and does not fit.
+    pub const ICRC_BAD: Self = Self(1 << 3);
+    /// All of them, in the order in which they are counted.
+    pub const ALL: [Self; 4] = [Self::FECN, Self::BECN, Self::ECN_CE, Self::ICRC_BAD];
+
+    /// The mark if `set`, else none.
+    #[must_use]
+    pub const fn when(self, set: bool) -> Self {
+        if set { self } else { Self(0) }
+    }
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// True where one of them is set.
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.0 != 0
+    }
+
+    /// True where `mark` is set.
+    #[must_use]
+    pub const fn has(self, mark: Self) -> bool {
+        self.0 & mark.0 != 0
+    }
+}
+
 /// One decoded packet. Offsets point into the bytes of the batch that it came from.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -43,7 +84,7 @@ pub struct PacketRecord {
     pub dst: Endpoint,
     /// Opcode in the top 8 bits, destination queue pair in the low 24.
     opcode_and_dest_qp: u32,
-    /// Flags in the top 8 bits (the two lowest of them are the [`Kind`]), PSN in the low 24.
+    /// Flags in the top 8 bits, from the lowest: [`Kind`] (2), ACK requested, [`Marks`] (4); PSN in the low 24.
     flags_and_psn: u32,
     /// LRH to VCRC, or the whole Ethernet frame.
     pub wire_bytes: u32,
@@ -64,6 +105,7 @@ impl PacketRecord {
     pub const NO_TIME: i64 = i64::MIN;
 
     const ACK_REQUESTED: u32 = 1 << 26;
+    const MARKS_SHIFT: u32 = 27;
 
     /// Puts opcode, queue pair, PSN and kind into their words; the other fields are taken as they are.
     #[must_use]
@@ -91,6 +133,19 @@ impl PacketRecord {
             payload_bytes,
             captured_payload_bytes,
         }
+    }
+
+    /// The packet with these marks too.
+    #[must_use]
+    pub const fn marked(mut self, marks: Marks) -> Self {
+        self.flags_and_psn |= (marks.0 & 0xF) << Self::MARKS_SHIFT;
+        self
+    }
+
+    /// Its marks.
+    #[must_use]
+    pub const fn marks(&self) -> Marks {
+        Marks(self.flags_and_psn >> Self::MARKS_SHIFT & 0xF)
     }
 
     /// The BTH opcode.

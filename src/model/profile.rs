@@ -1,6 +1,6 @@
 //! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
 
-use super::{ConnectionKey, Coverage, Histogram, Kind, TimingKey};
+use super::{ConnectionKey, Coverage, Health, Histogram, Kind, TimingKey};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -30,6 +30,8 @@ pub struct Profile {
     pub collectives: Vec<CollectiveRow>,
     /// Times between packets, sorted by connection and what they are of.
     pub latencies: Vec<LatencyRow>,
+    /// Health of connections that have something to say, sorted by connection.
+    pub health: Vec<HealthRow>,
     /// Connection management messages, sorted by time.
     pub cm: Vec<CmRow>,
 }
@@ -122,6 +124,15 @@ pub struct LatencyRow {
     pub timing: TimingKey,
     /// The times, in nanoseconds.
     pub histogram: Histogram,
+}
+
+/// Health of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HealthRow {
+    /// Index into [`Profile::connections`].
+    pub connection: u32,
+    /// The counts.
+    pub health: Health,
 }
 
 /// What matrices and timelines add up.

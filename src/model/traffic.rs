@@ -1,7 +1,7 @@
 //! Connections, what was seen of them, and the sums over them.
 
 use super::profile::{Repeats, Traffic};
-use super::{Histogram, Kind, TimingKey};
+use super::{Health, Histogram, Kind, TimingKey};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::BTreeMap;
@@ -275,6 +275,8 @@ pub struct ConnectionTotals {
     pub traffic: Traffic,
     /// What was repeated.
     pub repeats: Repeats,
+    /// What else went wrong.
+    pub health: Health,
     /// Messages and MPI bytes by class.
     pub mpi: BTreeMap<MpiClass, MpiSums>,
     /// What its messages said of library and rank.

@@ -213,8 +213,8 @@ impl Analysis {
                 introductions.extend_from_slice(shard.tracker.introductions());
                 spills.extend(shard.spill.map(|spill| (index, ends.iter().map(|end| end.key).collect(), spill)));
                 for (end, sums) in ends.into_iter().zip(shard.sums.finish()) {
-                    let ConnectionEnd { key, missing, overflowed, partners } = end;
-                    partial.connections.insert(key, (sums, Ending { missing, overflowed, partners }));
+                    let ConnectionEnd { key, missing, overflowed, partners, health } = end;
+                    partial.connections.insert(key, (sums, Ending { missing, overflowed, partners, health }));
                 }
             }
             partials.push(partial);
@@ -222,6 +222,7 @@ impl Analysis {
         let settled = reduce::settle(partials);
         for (input, copies) in inputs.iter_mut().zip(&settled.inputs) {
             input.coverage.mirror_copies = copies.mirror_copies;
+            input.coverage.missing_packets = copies.missing_packets;
             input.pairs_seen_once = copies.pairs_seen_once;
             input.pairs_seen_twice = copies.pairs_seen_twice;
             coverage.merge(&input.coverage);

@@ -1,8 +1,8 @@
 //! Settled sums, and what is believed of them -> the tables of the profile.
 
-use crate::model::profile::{CollectiveRow, ConnectionRow, LatencyRow, TimelineRow, Traffic};
+use crate::model::profile::{CollectiveRow, ConnectionRow, HealthRow, LatencyRow, Repeats, TimelineRow, Traffic};
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
-use crate::model::{ConnectionKey, Profile, QueuePair};
+use crate::model::{ConnectionKey, Health, Kind, Profile, QueuePair};
 use crate::ranks::{Belief, Pairs};
 use ibscope_parsers::mpi::Operation;
 use std::collections::BTreeMap;
@@ -34,6 +34,10 @@ pub(super) fn fill(profile: &mut Profile, connections: &[ConnectionTotals], beli
             repeats: connection.repeats,
             stack: belief.stack(key),
         });
+        let healthy = connection.health == Health::default() && connection.repeats == Repeats::default();
+        if key.kind == Kind::Data && !healthy {
+            profile.health.push(HealthRow { connection: index as u32, health: connection.health });
+        }
         let operations = by_operation(&mut connection.mpi.iter().map(|(class, sums)| (*class, *sums)), belief, key);
         for (operation, sums) in operations.into_iter().filter(|(operation, _)| *operation != Operation::PointToPoint) {
             let MpiSums { messages, mpi_bytes } = sums;

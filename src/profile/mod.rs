@@ -8,6 +8,7 @@
 //! | `collectives.parquet` | messages of collective operations per connection and operation |
 //! | `latencies.parquet` | times between packets per connection, interval, verb and size class: extremes, sums, quantiles |
 //! | `latency_buckets.parquet` | their histograms: `latency` is the row number in the table above |
+//! | `health.parquet` | what went wrong per connection, and what the capture missed of it; columns as in [`Health`](crate::model::Health) |
 //! | `cm.parquet` | connection management messages, sorted by time |
 //!
 //! Units stand in the column names. The same captures and options give the same bytes on any machine with any number of
@@ -38,6 +39,7 @@ const TIMELINE: &str = "timeline.parquet";
 const COLLECTIVES: &str = "collectives.parquet";
 const LATENCIES: &str = "latencies.parquet";
 const LATENCY_BUCKETS: &str = "latency_buckets.parquet";
+const HEALTH: &str = "health.parquet";
 const CM: &str = "cm.parquet";
 
 /// A profile that could not be written or read.
@@ -145,6 +147,7 @@ impl Writer {
             (COLLECTIVES, tables::collectives(&profile.collectives)),
             (LATENCIES, latencies::table(&profile.latencies)),
             (LATENCY_BUCKETS, latencies::buckets(&profile.latencies)),
+            (HEALTH, tables::health(&profile.health)),
             (CM, tables::cm(&profile.cm)),
         ];
         let mut digests = BTreeMap::new();
@@ -195,7 +198,7 @@ fn in_the_way(place: &Path) -> Result<(), ProfileError> {
     }
     for entry in fs::read_dir(place).map_err(io_error(place, "cannot be read"))? {
         let name = entry.map_err(io_error(place, "cannot be read"))?.file_name();
-        if ![DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, LATENCIES, LATENCY_BUCKETS, CM]
+        if ![DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, LATENCIES, LATENCY_BUCKETS, HEALTH, CM]
             .iter()
             .any(|own| name == **own)
         {
@@ -247,6 +250,8 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     profile.collectives = tables::read_collectives(&path, bytes, profile.connections.len())?;
     let (latencies, buckets) = (table(LATENCIES)?, table(LATENCY_BUCKETS)?);
     profile.latencies = latencies::read(latencies, buckets, profile.connections.len())?;
+    let (path, bytes) = table(HEALTH)?;
+    profile.health = tables::read_health(&path, bytes, profile.connections.len())?;
     let (path, bytes) = table(CM)?;
     profile.cm = tables::read_cm(&path, bytes)?;
     Ok(profile)

@@ -1,8 +1,8 @@
 //! The Parquet tables. polars stays within this file and the error type above it.
 
 use super::ProfileError;
-use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, Repeats, TimelineRow, Traffic};
-use crate::model::{Kind, MessageRow, PacketRecord, Profile};
+use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, HealthRow, Repeats, TimelineRow, Traffic};
+use crate::model::{Health, Kind, MessageRow, PacketRecord, Profile};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};
 use polars::error::PolarsError;
@@ -133,6 +133,15 @@ pub(super) fn collectives(rows: &[CollectiveRow]) -> PolarsResult<DataFrame> {
     DataFrame::new(rows.len(), columns)
 }
 
+/// The table of health.
+pub(super) fn health(rows: &[HealthRow]) -> PolarsResult<DataFrame> {
+    let mut columns = vec![column!(rows, "connection", u32, |row| row.connection)];
+    for (index, name) in Health::COLUMNS.into_iter().enumerate() {
+        columns.push(column!(rows, name, u64, |row| row.health.values()[index]));
+    }
+    DataFrame::new(rows.len(), columns)
+}
+
 /// The table of connection management messages.
 pub(super) fn cm(rows: &[CmRow]) -> PolarsResult<DataFrame> {
     let columns = vec![
@@ -237,6 +246,17 @@ pub(super) fn read_collectives(
             messages: table.value(&messages, row)?,
             mpi_bytes: table.value(&mpi_bytes, row)?,
         })
+    };
+    (0..table.rows()).map(row).collect()
+}
+
+/// Reads the table of health; `connections` is the length of the table that it points into.
+pub(super) fn read_health(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Vec<HealthRow>, ProfileError> {
+    let table = Table::open(path, bytes)?;
+    let (connection, values) = (table.u32("connection")?, table.u64s(Health::COLUMNS)?);
+    let row = |row: usize| {
+        let connection = table.connection(&connection, row, connections)?;
+        Ok(HealthRow { connection, health: Health::from_values(table.values(&values, row)?) })
     };
     (0..table.rows()).map(row).collect()
 }

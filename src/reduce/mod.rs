@@ -7,6 +7,7 @@
 
 mod bins;
 mod copies;
+mod health;
 mod points;
 mod settle;
 

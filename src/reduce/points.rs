@@ -36,6 +36,21 @@ pub(super) fn choose(mut points: Vec<Point>) -> Vec<usize> {
     best.pop().map(|(_, _, inputs)| inputs).unwrap_or_default()
 }
 
+/// Packets that the inputs that do not count lack: the difference to those that count and overlap them in time. What such an input could not
+/// see because it began later or ended earlier is in it.
+pub(super) fn lacking(points: &[Point], chosen: &[usize]) -> Vec<(usize, u64)> {
+    let counts = |point: &&Point| chosen.contains(&point.input);
+    let overlap = |one: &Point, other: &Point| {
+        one.input_times_ns.0 < other.input_times_ns.1 && other.input_times_ns.0 < one.input_times_ns.1
+    };
+    let lacks = |point: &Point| {
+        let there: u64 =
+            points.iter().filter(counts).filter(|other| overlap(point, other)).map(|other| other.packets).sum();
+        (point.input, there.saturating_sub(point.packets))
+    };
+    points.iter().filter(|point| !counts(point)).map(lacks).filter(|(_, packets)| *packets > 0).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +69,13 @@ mod tests {
     fn on_a_tie_the_port_that_saw_it_first_counts() {
         assert_eq!(choose(vec![point(0, (0, 100), 10, 12), point(1, (5, 105), 10, 11)]), [1]);
         assert_eq!(choose(vec![point(1, (0, 100), 10, 11), point(0, (0, 100), 10, 11)]), [0]);
+    }
+
+    #[test]
+    fn the_less_complete_view_lacks_the_difference() {
+        let views = [point(0, (0, 100), 9, 10), point(1, (5, 95), 10, 11), point(2, (200, 300), 1, 200)];
+        assert_eq!(choose(views.to_vec()), [1, 2]);
+        assert_eq!(lacking(&views, &[1, 2]), [(0, 1)]);
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use super::bins::Slot;
 use super::copies::Copies;
+use super::health;
 use super::points::{self, Point};
 use super::{OCCURRENCES, Partial};
+use crate::model::health::Observed;
 use crate::model::profile::{Repeats, Traffic};
 use crate::model::traffic::{BinTotals, ConnectionTotals};
-use crate::model::{ConnectionKey, Missing, Sight, Sums, Turn};
+use crate::model::{ConnectionKey, Kind, Missing, Sight, Sums, Turn};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
@@ -31,6 +33,8 @@ pub struct Ending {
     pub overflowed: bool,
     /// Votes for the sender's queue pair: of answers by PSN, and of repeated request numbers.
     pub partners: [Vec<(Qpn, u64)>; 2],
+    /// What went wrong.
+    pub health: Observed,
 }
 
 /// One count per packet.
@@ -57,6 +61,8 @@ pub struct InputCopies {
     pub pairs_seen_once: u64,
     /// Directed pairs of endpoints that are seen at both ports.
     pub pairs_seen_twice: u64,
+    /// Packets of its connections that it lacks and the inputs that count have.
+    pub missing_packets: u64,
 }
 
 /// Settles the sums of all inputs, in the order in which they were given.
@@ -80,12 +86,14 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
             };
             found.entry(key).or_default().push((point, Some(one)));
         }
-        settled.inputs.push(InputCopies { mirror_copies, pairs_seen_once, pairs_seen_twice });
+        settled.inputs.push(InputCopies { mirror_copies, pairs_seen_once, pairs_seen_twice, missing_packets: 0 });
     }
-    for mut seen in found.into_values() {
+    for (key, mut seen) in found {
         let times: Vec<(usize, (i64, i64))> =
             seen.iter().filter_map(|(point, one)| Some((point.input, one.as_ref()?.totals.times_ns))).collect();
-        let chosen = points::choose(seen.iter().map(|(point, _)| *point).collect());
+        let views: Vec<Point> = seen.iter().map(|(point, _)| *point).collect();
+        let chosen = points::choose(views.clone());
+        let lacking = points::lacking(&views, &chosen);
         let counted = times.iter().filter(|(input, _)| chosen.contains(input));
         let (first, last) =
             counted.fold((i64::MAX, i64::MIN), |(first, last), (_, times)| (first.min(times.0), last.max(times.1)));
@@ -102,6 +110,12 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
             match &mut total {
                 None => total = Some(one.totals),
                 Some(total) => add(total, one.totals),
+            }
+        }
+        if let Some(total) = total.as_mut().filter(|_| key.kind == Kind::Data) {
+            for (input, packets) in lacking {
+                total.health.missing_in_other_inputs += packets;
+                settled.inputs.iter_mut().skip(input).take(1).for_each(|copies| copies.missing_packets += packets);
             }
         }
         settled.connections.extend(total);
@@ -155,6 +169,7 @@ impl One {
             }
         }
         traffic.messages = messages(&numbered, partial.messages);
+        let health = health::settled(&key, &partial, &ending.health, twice);
         let bins = bins(&numbered, partial.bins.into_cells());
         let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));
         let [partners, echoes] = ending.partners.clone().map(|votes| votes.into_iter().collect());
@@ -169,6 +184,7 @@ impl One {
             times_ns,
             traffic,
             repeats,
+            health,
             mpi,
             votes,
             missing,
@@ -231,6 +247,7 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     total.times_ns = (total.times_ns.0.min(later.times_ns.0), total.times_ns.1.max(later.times_ns.1));
     total.traffic += later.traffic;
     total.repeats += later.repeats;
+    total.health += later.health;
     for (class, sums) in later.mpi {
         *total.mpi.entry(class).or_default() += sums;
     }

@@ -6,6 +6,7 @@
 pub mod collectives;
 pub mod csv;
 pub mod figure;
+pub mod health;
 pub mod json;
 pub mod matrix;
 pub mod messages;

@@ -83,6 +83,13 @@ pub(super) fn duration(ns: i64) -> String {
     format!("{ns} ns")
 }
 
+/// A measured duration, to three digits behind the point.
+pub(super) fn span(ns: u64) -> String {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let fits = units.into_iter().find(|(unit_ns, _)| ns >= *unit_ns);
+    fits.map_or_else(|| format!("{ns} ns"), |(unit_ns, name)| format!("{:.3} {name}", ns as f64 / unit_ns as f64))
+}
+
 /// A time as RFC 3339 in UTC.
 pub(super) fn utc(time_ns: i64) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(time_ns))
@@ -104,6 +111,7 @@ mod tests {
         assert_eq!(duration(1_500_000_000), "1.5 s");
         assert_eq!(duration(7), "7 ns");
         assert_eq!(duration(1_000_001), "1000.001 us");
+        assert_eq!([999, 1_500, 491_520_000].map(span), ["999 ns", "1.500 us", "491.520 ms"]);
         assert_eq!(utc(0), "1970-01-01T00:00:00.000000Z");
     }
 }

@@ -5,6 +5,7 @@ mod cli;
 mod constructed;
 mod cuts;
 mod framing;
+mod health;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod memory;

@@ -34,6 +34,8 @@ const WRITE_IMMEDIATE: [u8; 4] = [0x06, 0x07, 0x09, 0x0B];
 const READ_RESPONSE: [u8; 4] = [0x0D, 0x0E, 0x0F, 0x10];
 const READ_REQUEST: u8 = 0x0C;
 const ACKNOWLEDGE: u8 = 0x11;
+/// Congestion notification.
+const CONGESTION: u8 = 0x81;
 /// UD SEND Only.
 const DATAGRAM: u8 = 0x64;
 /// AETH syndrome: ACK, no credits counted.
@@ -243,6 +245,26 @@ impl Queue {
         let psn = request.psn.wrapping_sub(1) & 0xFF_FFFF;
         let aeth = (SYNDROME_ACK << 24 | request.completed & 0xFF_FFFF).to_be_bytes();
         wire.packet(self.src, self.dst, &self.bth(ACKNOWLEDGE, psn, false), &aeth, &[]);
+    }
+
+    /// A SEND of one packet with congestion bits in its BTH.
+    pub(crate) fn send_marked(&mut self, wire: &mut Wire, payload: &[u8], (fecn, becn): (bool, bool)) {
+        let bth = Bth { fecn, becn, ..self.bth(SEND[3], self.psn, true) };
+        wire.packet(self.src, self.dst, &bth, &[], payload);
+        self.advance(1);
+        self.completed += 1;
+    }
+
+    /// An ACK packet with any syndrome: a NAK or RNR NAK names the request that it misses or refuses.
+    pub(crate) fn refuse(&self, wire: &mut Wire, psn: u32, syndrome: u8) {
+        let aeth = [syndrome, 0, 0, 0];
+        wire.packet(self.src, self.dst, &self.bth(ACKNOWLEDGE, psn, false), &aeth, &[]);
+    }
+
+    /// A congestion notification: 16 reserved bytes behind the BTH.
+    pub(crate) fn notify(&self, wire: &mut Wire) {
+        let bth = Bth { becn: true, ..self.bth(CONGESTION, 0, false) };
+        wire.packet(self.src, self.dst, &bth, &[0; 16], &[]);
     }
 
     /// A datagram: one packet, whatever the path MTU.

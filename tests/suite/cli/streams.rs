@@ -211,6 +211,7 @@ fn a_profile_replaces_a_profile_and_nothing_else() {
             "cm.parquet",
             "collectives.parquet",
             "connections.parquet",
+            "health.parquet",
             "latencies.parquet",
             "latency_buckets.parquet",
             "profile.json",

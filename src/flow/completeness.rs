@@ -1,0 +1,222 @@
+//! What the capture missed: request and response numbers that must have passed, and were never seen.
+//!
+//! A receiver takes requests in the order of their PSNs, so what it acknowledges has reached it, all before included. Of a connection and the
+//! one that answers it (`pairing` tells which):
+//!
+//! ```text
+//! requests seen      4 5 6 . . 9 [READ: 10 11 12 13] 14
+//! answers                       ACK 9   10 . 12 13   ACK 14
+//! never seen               7 8                       two requests, or one READ if responses 7 and 8 were seen
+//! never seen                              11         one response
+//! ```
+//! Both are sets of ranges, which the ledgers hold. They are held against each other when an input ends, and before a ledger forgets.
+//! A missing ACK cannot be seen, nor what lies before the first request that was seen or after the last that was acknowledged.
+
+use super::ledger::{Ledger, MAX_HOLE};
+use super::{Connection, LARGEST_MTU_BYTES, Tracker, health};
+use crate::model::health::{Loss, Observed};
+use crate::model::{ConnectionKey, Turn};
+use std::collections::HashMap;
+
+/// PSNs wrap around after this many.
+const PSNS: i64 = 1 << 24;
+/// Votes that are enough to look for no other partner.
+const ENOUGH_VOTES: u32 = 8;
+
+impl Tracker {
+    /// Called when ledgers fill up: holds what can be held against each other.
+    #[cold]
+    pub(super) fn reconcile_midway(&mut self, id: u32, turn: Turn) {
+        if turn == Turn::Response {
+            let connection = &mut self.connections[id as usize];
+            let ledger = &connection.ledgers[Turn::Response as usize];
+            let by_responses = ledger.crowded(connection.health.used).then(|| ledger.middle());
+            let by_starts = connection.health.crowded_starts();
+            let Some(upto) = by_responses.into_iter().chain(by_starts).max() else { return };
+            let own_upto = upto;
+            connection.health.used = upto;
+            if let Some((request, _)) = self.clear_partner(id) {
+                let upto = upto + shift(upto, self.connections[request as usize].health.high().unwrap_or(0));
+                self.reconcile(request, Some(id), upto);
+            }
+            self.connections[id as usize].health.starts.retain(|number| *number >= own_upto);
+            return;
+        }
+        let connection = &self.connections[id as usize];
+        let ledger = &connection.ledgers[Turn::Request as usize];
+        let by_requests = ledger.crowded(connection.health.done).then(|| ledger.middle());
+        let Some(upto) = connection.health.crowded().into_iter().chain(by_requests).min() else { return };
+        let answering = self.answering(id);
+        self.reconcile(id, answering, upto);
+    }
+
+    /// What was observed of each connection, in the order of their numbers, when the input has ended.
+    pub(super) fn observed(&mut self, keys: &[(u32, ConnectionKey)]) -> Vec<Observed> {
+        // Votes for each request connection, of all that claim it: the clear one answers it, if it has no clearer one itself.
+        let mut claims: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
+        for (id, _) in keys {
+            for (request, votes) in self.pairing.votes(*id) {
+                claims.entry(*request).or_default().push((*id, *votes));
+            }
+        }
+        let answer = |request: &u32| {
+            let (answer, _) = clear(claims.get(request)?)?;
+            self.clear_partner(answer).filter(|(partner, _)| partner == request).map(|_| answer)
+        };
+        let answers: HashMap<u32, u32> = keys.iter().filter_map(|(id, _)| Some((*id, answer(id)?))).collect();
+        for (id, key) in keys {
+            if !key.is_datagram() {
+                self.reconcile(*id, answers.get(id).copied(), i64::MAX);
+            }
+        }
+        let observed = |(id, _): &(u32, ConnectionKey)| {
+            let Connection { health, ledgers, .. } = &self.connections[*id as usize];
+            let never_seen = ledgers[Turn::Request as usize].never_seen();
+            Observed { open_psns: never_seen.saturating_sub(health.explained), ..health.observed }
+        };
+        keys.iter().map(observed).collect()
+    }
+
+    /// The connection whose requests this one answers, where that is clear, and the votes for it.
+    fn clear_partner(&self, answering: u32) -> Option<(u32, u32)> {
+        clear(self.pairing.votes(answering))
+    }
+
+    /// The connection that answers this one, while the input goes on.
+    fn answering(&mut self, request: u32) -> Option<u32> {
+        let answers = |id: &u32| self.clear_partner(*id).filter(|(partner, _)| *partner == request);
+        if let Some(known) = self.connections[request as usize].health.partner.filter(|id| answers(id).is_some()) {
+            return Some(known);
+        }
+        let votes = |id: u32| self.pairing.votes(id).iter().find(|(partner, _)| *partner == request);
+        let claims: Vec<(u32, u32)> =
+            (0..self.connections.len() as u32).filter_map(|id| Some((id, votes(id)?.1))).collect();
+        let (found, votes) = clear(&claims).filter(|(id, _)| answers(id).is_some())?;
+        if votes >= ENOUGH_VOTES {
+            self.connections[request as usize].health.partner = Some(found);
+        }
+        Some(found)
+    }
+
+    /// Holds the requests of a connection, below `upto` and as far as they are acknowledged, against what was seen of them and of their answers.
+    fn reconcile(&mut self, request: u32, answer: Option<u32>, upto: i64) {
+        let Some(high) = self.connections[request as usize].health.high() else { return };
+        let mut limit = i64::MIN;
+        let mut responses: Vec<(i64, i64)> = Vec::new();
+        let mut starts: Vec<i64> = Vec::new();
+        if let Some(answer) = answer {
+            let Connection { health, ledgers, .. } = &self.connections[answer as usize];
+            let acknowledged = health.acknowledged().into_iter().flatten();
+            limit = acknowledged.map(|number| number + shift(number, high) + 1).max().unwrap_or(limit).min(upto);
+            let ledger = &ledgers[Turn::Response as usize];
+            let by = ledger.high().map_or(0, |number| shift(number, high));
+            starts.extend(health.starts.iter().map(|number| number + by));
+            starts.sort_unstable();
+            for (start, end) in ledger.runs() {
+                match responses.last_mut().filter(|last| last.1 == start + by) {
+                    Some(last) => last.1 = end + by,
+                    None => responses.push((start + by, end + by)),
+                }
+            }
+        }
+        let pair = self.mtu_of(request);
+        let Connection { health, ledgers, .. } = &mut self.connections[request as usize];
+        let ledger: &Ledger = &ledgers[Turn::Request as usize];
+        let from = health.done;
+        let mut requests: Vec<(i64, i64)> = Vec::new();
+        ledger.runs().for_each(|(start, end)| health::insert(&mut requests, start, end));
+        let region = |ranges: &[(i64, i64)]| gaps_between(ranges, from, limit);
+        health.explained += region(&requests).iter().map(|(start, end)| (end - start).cast_unsigned()).sum::<u64>();
+        // The path MTU is known by now, if it ever is: READs that were seen before take more numbers than was thought.
+        if let Some(mtu) = pair {
+            for (number, length_bytes) in std::mem::take(&mut health.guessed) {
+                let end = number + i64::from(length_bytes.div_ceil(mtu).max(1));
+                health::insert(&mut requests, number, end);
+                health::insert(&mut health.asked, number, end);
+            }
+        }
+        let mut loss = Loss::default();
+        for (start, end) in region(&requests) {
+            let answered = overlap(&responses, start, end);
+            let unanswered = (end - start).cast_unsigned() - answered;
+            // What was answered with data was asked for: by one READ for each first response, or one whose first response is missing too.
+            let before = |number: i64| starts.partition_point(|start| *start < number) as u64;
+            let reads = (before(end) - before(start)).max(answered.min(1));
+            // What was not is a request each; or a response whose request is missing as well.
+            loss.requests += reads + unanswered;
+            loss.at_least += reads + unanswered;
+            loss.at_most += reads + 2 * unanswered;
+        }
+        for &(start, end) in &health.asked {
+            let (start, end) = (start.max(from), end.min(limit));
+            if start < end {
+                let missing = (end - start).cast_unsigned() - overlap(&responses, start, end);
+                loss.responses += missing;
+                loss.at_least += missing;
+                loss.at_most += missing;
+            }
+        }
+        health.observed.loss += loss;
+        health.done = health.done.max(upto);
+        health.asked.retain(|(_, end)| *end > upto);
+        if let Some(first) = health.asked.first_mut() {
+            first.0 = first.0.max(upto);
+        }
+    }
+
+    /// Path MTU between the ends of a connection, where it is known. Looked up by its key, which only ends of inputs do.
+    fn mtu_of(&self, id: u32) -> Option<u32> {
+        let ends = self.connections[id as usize].ends?;
+        let mtu = self.mtu_bytes.get(&ends).copied()?;
+        Some(u32::from(mtu).clamp(1, LARGEST_MTU_BYTES))
+    }
+}
+
+/// The connection with most votes, if no other has half as many, and its votes.
+fn clear(votes: &[(u32, u32)]) -> Option<(u32, u32)> {
+    let &(best, most) = votes.iter().max_by_key(|(_, count)| *count)?;
+    let others = votes.iter().filter(|(other, _)| *other != best).map(|(_, count)| *count).max();
+    (most > others.unwrap_or(0).saturating_mul(2)).then_some((best, most))
+}
+
+/// What brings a number of one numbering next to one of another: both are PSNs without their wrap-around, begun at different times.
+const fn shift(number: i64, near: i64) -> i64 {
+    (near - number + PSNS / 2).div_euclid(PSNS) * PSNS
+}
+
+/// What lies between the ranges, from `from` and below `limit`. A jump over more numbers than a sender can have under way is a new connection
+/// on an old queue pair number, and no gap.
+fn gaps_between(ranges: &[(i64, i64)], from: i64, limit: i64) -> Vec<(i64, i64)> {
+    let between = ranges.windows(2).map(|pair| (pair[0].1, pair[1].0));
+    let gaps = between.filter(|(start, end)| end - start <= MAX_HOLE);
+    gaps.map(|(start, end)| (start.max(from), end.min(limit))).filter(|(start, end)| start < end).collect()
+}
+
+/// How many numbers of a range are in the list.
+fn overlap(ranges: &[(i64, i64)], start: i64, end: i64) -> u64 {
+    let first = ranges.partition_point(|range| range.1 <= start);
+    let inside = ranges.get(first..).unwrap_or_default().iter().take_while(|range| range.0 < end);
+    inside.map(|range| (range.1.min(end) - range.0.max(start)).cast_unsigned()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numberings_are_brought_together() {
+        assert_eq!(shift(5, 10), 0);
+        assert_eq!(shift(3, PSNS + 1), PSNS);
+        assert_eq!(shift(PSNS + 3, 5), -PSNS);
+        assert_eq!(shift(PSNS - 1, PSNS + 20), 0);
+    }
+
+    #[test]
+    fn gaps_and_overlaps() {
+        let ranges = [(0, 5), (7, 9), (10, 12), (MAX_HOLE * 3, MAX_HOLE * 3 + 1)];
+        assert_eq!(gaps_between(&ranges, i64::MIN, i64::MAX), [(5, 7), (9, 10)]);
+        assert_eq!(gaps_between(&ranges, 6, 9), [(6, 7)]);
+        assert_eq!(overlap(&ranges, 3, 8), 3);
+        assert_eq!(overlap(&ranges, 12, 40), 0);
+    }
+}

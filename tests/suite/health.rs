@@ -1,0 +1,508 @@
+//! What goes wrong on a connection, and what a capture missed: against the record of the runs, a slow look at raw frames, and packets
+//! built by hand.
+
+use crate::runs::{self, Run, decompressed, is_roce};
+use crate::tools::{HEADER_BYTES, in_parallel, random, result, walk};
+use crate::wire::{Queue, Wire, profile};
+use ibscope::model::profile::Repeats;
+use ibscope::model::{Health, Kind, Profile};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Path MTU of all recorded runs.
+const MTU_BYTES: u32 = 4096;
+const READ_REQUEST: u8 = 0x0C;
+const ACKNOWLEDGE: u8 = 0x11;
+
+/// The sums of a profile.
+fn total(profile: &Profile) -> (Health, Repeats) {
+    let mut health = Health::default();
+    let mut repeats = Repeats::default();
+    profile.health.iter().for_each(|row| health += row.health);
+    let data = profile.connections.iter().filter(|connection| connection.kind == Kind::Data);
+    data.for_each(|connection| repeats += connection.repeats);
+    (health, repeats)
+}
+
+fn health(paths: &[PathBuf]) -> Health {
+    total(&profile(paths)).0
+}
+
+/// A RoCE packet of a reliable connection in a file, read by hand: Ethernet 14, IPv4 20, UDP 8, BTH 12.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    record: usize,
+    time_ns: i64,
+    src: [u8; 4],
+    dst: [u8; 4],
+    dest_qp: u32,
+    opcode: u8,
+    psn: u32,
+    /// PSNs that it takes.
+    span: u32,
+    syndrome: u8,
+}
+
+impl Packet {
+    fn is_request(&self) -> bool {
+        matches!(self.opcode, 0x00..=0x0C | 0x13 | 0x14 | 0x16 | 0x17)
+    }
+
+    /// READ responses and the atomic acknowledgement.
+    fn is_response(&self) -> bool {
+        matches!(self.opcode, 0x0D..=0x10 | 0x12)
+    }
+
+    fn connection(&self) -> ([u8; 4], [u8; 4], u32) {
+        (self.src, self.dst, self.dest_qp)
+    }
+}
+
+/// The packets of reliable connections in a RoCE capture.
+fn packets(file: &[u8]) -> Vec<Packet> {
+    let mut packets = Vec::new();
+    for (record, raw) in walk(file).iter().enumerate() {
+        let frame = raw.data(file);
+        if !is_roce(frame) || frame[42] >> 5 != 0 {
+            continue;
+        }
+        let bth = &frame[42..];
+        let number = |at: usize| u32::from_be_bytes([0, bth[at], bth[at + 1], bth[at + 2]]);
+        let span = match bth[0] {
+            READ_REQUEST => u32::from_be_bytes(bth[24..28].try_into().expect("RETH")).div_ceil(MTU_BYTES).max(1),
+            _ => 1,
+        };
+        packets.push(Packet {
+            record,
+            time_ns: raw.time_ns,
+            src: frame[26..30].try_into().expect("address"),
+            dst: frame[30..34].try_into().expect("address"),
+            dest_qp: number(5),
+            opcode: bth[0],
+            psn: number(9),
+            span,
+            syndrome: bth[12],
+        });
+    }
+    packets
+}
+
+/// Steps from one PSN to another, forwards or backwards.
+fn steps(from: u32, to: u32) -> i64 {
+    i64::from((to.wrapping_sub(from) << 8).cast_signed() >> 8)
+}
+
+/// Go-back-N episodes of a capture at one port, found slowly: how many, the requests that they repeat, and the time they cost.
+fn episodes(packets: &[Packet]) -> (u64, u64, i64) {
+    let mut by_connection: BTreeMap<_, Vec<Packet>> = BTreeMap::new();
+    for packet in packets.iter().filter(|packet| packet.is_request()) {
+        by_connection.entry(packet.connection()).or_default().push(*packet);
+    }
+    let (mut count, mut repeated, mut cost_ns) = (0, 0, 0);
+    for sent in by_connection.values() {
+        let covers = |packet: &Packet, psn: u32| (0..i64::from(packet.span)).contains(&steps(packet.psn, psn));
+        // What each packet is: not above all before it, and one that takes a PSN which was taken before.
+        let steps_back =
+            |at: usize| sent[..at].iter().any(|before| steps(sent[at].psn, before.psn) + i64::from(before.span) > 0);
+        let repeats = |at: usize| sent[..at].iter().any(|before| covers(before, sent[at].psn));
+        let mut at = 0;
+        while at < sent.len() {
+            if !steps_back(at) {
+                at += 1;
+                continue;
+            }
+            let begin = at;
+            at += 1;
+            while at < sent.len() && steps_back(at) && steps(sent[at - 1].psn, sent[at].psn) > 0 {
+                at += 1;
+            }
+            let again = (begin..at).filter(|&at| repeats(at)).count() as u64;
+            if again > 0 {
+                count += 1;
+                repeated += again;
+                let psn = sent[begin].psn;
+                let first = sent[..begin].iter().find(|before| covers(before, psn));
+                let later = || {
+                    sent[..begin]
+                        .iter()
+                        .filter(|before| steps(psn, before.psn) > 0)
+                        .min_by_key(|before| steps(psn, before.psn))
+                };
+                cost_ns += sent[begin].time_ns - first.or_else(later).expect("a first transmission").time_ns;
+            }
+        }
+    }
+    (count, repeated, cost_ns)
+}
+
+/// Every way to look at a run that shows all of it, with a name.
+fn ways(run: &Run) -> Vec<(&'static str, Vec<PathBuf>)> {
+    let mut ways = vec![("sink", vec![run.sink()]), ("every node", run.every_node())];
+    if run.nodes == 2 {
+        ways.extend([("node 1", vec![run.node(1)]), ("node 2", vec![run.node(2)])]);
+    }
+    ways
+}
+
+#[test]
+fn health_is_that_of_the_recorded_runs_from_every_place() {
+    in_parallel(&runs::all(), |_, run: &Run| {
+        // As the record of the runs has them, by an independent count.
+        let (requests, restarted, responses, acks) = match run.name.as_str() {
+            "ompi-rc-loss1-ring2" => (47, 16, Some(565), Some(3)),
+            "perf-send-lat" => (8, 0, None, None),
+            "perf-write-lat" => (3, 0, None, None),
+            "perf-read-lat" | "ompi-rc-halo-2x2" => (1, 0, None, None),
+            _ => (0, 0, Some(0), Some(0)),
+        };
+        let slow = (run.nodes == 2).then(|| packets(&decompressed(&run.node(1))));
+        let mut first = None;
+        for (place, paths) in ways(run) {
+            let case = format!("{}, {place}", run.name);
+            let (health, repeats) = total(&profile(&paths));
+            assert_eq!(repeats.request_packets, requests + restarted, "{case}");
+            assert_eq!(health.episode_packets, requests + restarted, "{case}");
+            assert_eq!(repeats.response_packets, responses.unwrap_or(repeats.response_packets), "{case}");
+            assert_eq!(repeats.acknowledge_packets, acks.unwrap_or(repeats.acknowledge_packets), "{case}");
+            assert_eq!((health.lost(), health.lost_at_least, health.lost_at_most), (0, 0, 0), "{case}");
+            assert_eq!(
+                (health.open_psns, health.missing_in_other_inputs, health.one_sided_packets),
+                (0, 0, 0),
+                "{case}"
+            );
+            if let Some(packets) = &slow {
+                let (count, again, cost_ns) = episodes(packets);
+                assert_eq!(
+                    (health.episodes, health.episodes_timed, health.episode_packets),
+                    (count, count, again),
+                    "{case}"
+                );
+                // The ports see each packet at other times (0.1 ms apart at most on average), the sink in microseconds.
+                let tolerance_ns = if place == "node 1" { 0 } else { count as i64 * 100_000 };
+                assert!(
+                    (health.episode_ns.cast_signed() - cost_ns).abs() <= tolerance_ns,
+                    "{case}: {health:?}, {cost_ns} ns"
+                );
+                let nak = |packet: &&Packet| packet.opcode == ACKNOWLEDGE && packet.syndrome >> 5 == 3;
+                let naks: Vec<_> = packets.iter().filter(nak).collect();
+                assert_eq!(health.naks(), naks.len() as u64, "{case}");
+                assert_eq!(
+                    health.nak_sequence,
+                    naks.iter().filter(|nak| nak.syndrome == 0x60).count() as u64,
+                    "{case}"
+                );
+                let refused = packets.iter().filter(|packet| packet.opcode == ACKNOWLEDGE && packet.syndrome >> 5 == 1);
+                assert_eq!(health.rnr_naks, refused.count() as u64, "{case}");
+                let acks = packets.iter().filter(|packet| packet.opcode == ACKNOWLEDGE).count() as u64;
+                assert_eq!(health.acknowledge_packets, acks, "{case}");
+            }
+            if run.name == "ompi-rc-loss1-ring2" {
+                assert_eq!(health.nak_sequence, 9, "{case}");
+            }
+            // Nothing but the times depends on where one looks, whether both copies are there or one.
+            let timeless = Health { episode_ns: 0, longest_episode_ns: 0, ..health };
+            assert_eq!(*first.get_or_insert(timeless), timeless, "{case}");
+        }
+    });
+}
+
+/// A capture without some of its records.
+fn without(file: &[u8], deleted: &BTreeSet<usize>) -> Vec<u8> {
+    let mut kept = file[..HEADER_BYTES].to_vec();
+    let records = walk(file);
+    let stay = records.iter().enumerate().filter(|(record, _)| !deleted.contains(record));
+    stay.for_each(|(_, raw)| kept.extend(&file[raw.place.clone()]));
+    kept
+}
+
+/// A twentieth of the RoCE packets, at random; management stays.
+fn a_twentieth(file: &[u8], seed: u64) -> BTreeSet<usize> {
+    let mut random = random(seed);
+    let records = walk(file);
+    let data = records.iter().enumerate().filter(|(_, raw)| {
+        let frame = raw.data(file);
+        is_roce(frame) && !matches!(frame[47..50], [0, 0, 0 | 1])
+    });
+    data.map(|(record, _)| record).filter(|_| random(20) == 0).collect()
+}
+
+fn written(folder: &Path, file: &[u8]) -> PathBuf {
+    let path = folder.join("cut.pcap");
+    std::fs::write(&path, file).expect("written");
+    path
+}
+
+/// Runs of which packets are deleted: READs of many packets beside SENDs, WRITEs, two processes per node, READs alone.
+const DELETED_FROM: [&str; 5] =
+    ["ompi-rc-ring2", "ompi-openib-put-ring2", "ompi-rc-mixed-2x2", "perf-read-lat", "perf-atomic-lat"];
+
+#[test]
+fn what_another_input_has_is_reported_exactly() {
+    in_parallel(&DELETED_FROM, |index, name| {
+        let run = runs::named(name);
+        for node in [1, 2] {
+            let file = decompressed(&run.node(node));
+            let deleted = a_twentieth(&file, 100 * index as u64 + u64::from(node));
+            assert!(deleted.len() >= 15, "{name}: {}", deleted.len());
+            let folder = tempfile::tempdir().expect("folder");
+            let cut = written(folder.path(), &without(&file, &deleted));
+            let other = run.node(3 - node);
+            for paths in [vec![cut.clone(), other.clone()], vec![other, cut.clone()]] {
+                let found = profile(&paths);
+                let (health, repeats) = total(&found);
+                let missing: Vec<u64> = found.inputs.iter().map(|input| input.coverage.missing_packets).collect();
+                let expected =
+                    paths.iter().map(|path| if *path == cut { deleted.len() as u64 } else { 0 }).collect::<Vec<_>>();
+                assert_eq!(missing, expected, "{name}, node {node}");
+                assert_eq!(health.missing_in_other_inputs, deleted.len() as u64, "{name}, node {node}");
+                // The complete one counts.
+                assert_eq!(health.lost() + health.open_psns, 0, "{name}, node {node}");
+                assert_eq!(repeats, total(&profile(&run.every_node())).1, "{name}, node {node}");
+            }
+        }
+    });
+}
+
+#[test]
+fn deleted_packets_are_capture_loss_and_no_repeats() {
+    in_parallel(&DELETED_FROM, |index, name| {
+        let run = runs::named(name);
+        for seed in 0..4 {
+            let file = decompressed(&run.node(1));
+            let deleted = a_twentieth(&file, 1000 * index as u64 + seed);
+            let (mut all, mut certain) = (0, 0);
+            let packets = packets(&file);
+            let gone = |packet: &Packet| deleted.contains(&packet.record);
+            let kept = |packet: &&Packet| !gone(packet);
+            for packet in packets.iter().filter(|packet| gone(packet)) {
+                // Packets that the network lost as well came again, and are in the file twice.
+                let again = |other: &&Packet| {
+                    (other.connection(), other.opcode, other.psn) == (packet.connection(), packet.opcode, packet.psn)
+                };
+                if packets.iter().filter(again).any(|other| kept(&other)) {
+                    continue;
+                }
+                if !(packet.is_request() || packet.is_response()) {
+                    continue;
+                }
+                all += 1;
+                // Requests: between others of their connection. Responses: asked for by a request that was kept. Both: with answers to later PSNs.
+                let own =
+                    |other: &&Packet| other.connection() == packet.connection() && other.is_request() && kept(other);
+                let reverse = |other: &&Packet| (other.src, other.dst) == (packet.dst, packet.src) && kept(other);
+                let (bounded, answered) = if packet.is_request() {
+                    let before = packets.iter().filter(own).any(|other| steps(other.psn, packet.psn) > 0);
+                    let after = packets.iter().filter(own).any(|other| steps(packet.psn, other.psn) > 0);
+                    let answers = packets.iter().filter(reverse).filter(|other| !other.is_request());
+                    (before && after, answers.filter(|other| steps(packet.psn, other.psn) > 0).count() > 0)
+                } else {
+                    let asks = |other: &&Packet| {
+                        reverse(other)
+                            && other.is_request()
+                            && (0..i64::from(other.span)).contains(&steps(other.psn, packet.psn))
+                    };
+                    let later = |other: &&Packet| {
+                        other.connection() == packet.connection()
+                            && !other.is_request()
+                            && kept(other)
+                            && steps(packet.psn, other.psn) > 0
+                    };
+                    (packets.iter().any(|other| asks(&other)), packets.iter().any(|other| later(&other)))
+                };
+                certain += u64::from(bounded && answered);
+            }
+            let folder = tempfile::tempdir().expect("folder");
+            let (health, repeats) = total(&profile(&[written(folder.path(), &without(&file, &deleted))]));
+            let case = format!("{name}, {seed}: {all} deleted, {certain} between others; {health:?}");
+            assert!(all >= 8, "{case}");
+            assert!(health.lost_at_least <= all && certain <= health.lost_at_most, "{case}");
+            assert!(health.lost_at_least <= health.lost() && health.lost() <= health.lost_at_most, "{case}");
+            // The estimate lies near the truth: nothing is made up, and what must be seen is. Responses whose READ was deleted too are not certain.
+            assert!(health.lost() <= all && certain <= health.lost() + certain / 20, "{case}");
+            let before = total(&profile(&[run.node(1)])).1;
+            assert!(repeats.request_packets <= before.request_packets, "{case}");
+            assert!(repeats.response_packets <= before.response_packets, "{case}");
+            assert!(health.episode_packets <= before.request_packets, "{case}");
+            assert_eq!(health.missing_in_other_inputs + health.one_sided_packets, 0, "{case}");
+        }
+    });
+}
+
+#[test]
+fn a_sink_that_lacks_single_copies_loses_nothing() {
+    let run = runs::named("ompi-rc-ring2");
+    let file = decompressed(&run.sink());
+    let mut random = random(7);
+    let whole = health(&[run.sink()]);
+    // Of each pair of copies at most one: those at even records, as far as they are the first of their packet.
+    let mut seen = BTreeSet::new();
+    let mut deleted = BTreeSet::new();
+    for (record, raw) in walk(&file).iter().enumerate() {
+        // LRH and BTH behind ERF 16; management stays.
+        let data = raw.data(&file);
+        let is_management = matches!(data[29..32], [0, 0, 0 | 1]);
+        if seen.insert(data[16..36].to_vec()) && !is_management && random(20) == 0 {
+            deleted.insert(record);
+        }
+    }
+    assert!(deleted.len() > 20);
+    let folder = tempfile::tempdir().expect("folder");
+    let found = health(&[written(folder.path(), &without(&file, &deleted))]);
+    assert_eq!(found.one_sided_packets, deleted.len() as u64);
+    assert_eq!(Health { one_sided_packets: 0, ..found }, Health { late_packets: found.late_packets, ..whole });
+}
+
+#[test]
+fn refusals_and_congestion_are_counted_where_they_travel() {
+    let mut wire = Wire::new();
+    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+    for _ in 0..20 {
+        there.send(&mut wire, b"request");
+        back.send(&mut wire, b"request");
+        there.ack(&mut wire, &back);
+        back.ack(&mut wire, &there);
+    }
+    // InfiniBand Architecture, table 45 and 46: NAK codes 0 to 4, 5 is reserved; RNR timers of code 1, 12 and 0 are 0.01, 0.64 and 655.36 ms.
+    for (count, syndrome) in (1..).zip(0x60..=0x65) {
+        for _ in 0..count {
+            back.refuse(&mut wire, there.psn, syndrome);
+        }
+    }
+    back.refuse(&mut wire, there.psn, 0x20 | 0x01);
+    back.refuse(&mut wire, there.psn, 0x20 | 0x0C);
+    there.refuse(&mut wire, back.psn, 0x20);
+    for _ in 0..7 {
+        back.notify(&mut wire);
+    }
+    for (fecn, becn) in [(true, false), (true, true), (true, false), (false, false)] {
+        there.send_marked(&mut wire, b"request", (fecn, becn));
+    }
+    let found = profile(&[wire.file()]);
+    let of = |src: u16, service: u8| -> Health {
+        let row = |row: &&ibscope::model::profile::HealthRow| {
+            let connection = &found.connections[row.connection as usize];
+            connection.src.to_string() == src.to_string() && connection.service == service
+        };
+        found.health.iter().find(row).expect("a row").health
+    };
+    let (forth, answers, notified) = (of(3, 0), of(4, 0), of(4, 4));
+    let naks = [
+        answers.nak_sequence,
+        answers.nak_invalid_request,
+        answers.nak_remote_access,
+        answers.nak_remote_operational,
+        answers.nak_invalid_rd,
+        answers.nak_reserved,
+    ];
+    assert_eq!(naks, [1, 2, 3, 4, 5, 6]);
+    assert_eq!((answers.rnr_naks, answers.longest_rnr_timer_ns), (2, 640_000));
+    assert_eq!((forth.naks(), forth.rnr_naks, forth.longest_rnr_timer_ns), (0, 1, 655_360_000));
+    assert_eq!((forth.fecn_packets, forth.becn_packets, answers.fecn_packets), (3, 1, 0));
+    assert_eq!((notified.cnp_packets, notified.becn_packets, found.health.len()), (7, 0, 3));
+    assert_eq!((forth.request_packets, forth.acknowledge_packets), (24, 21));
+    assert_eq!(total(&found).0.lost() + total(&found).0.open_psns, 0);
+    let table = result(&["health"], &[wire.file()]);
+    for text in ["RNR NAKs", "receive buffers", "remote access error", "congestion notifications", "655.360 ms"] {
+        assert!(table.contains(text), "{text}: {table}");
+    }
+}
+
+#[test]
+fn a_read_that_was_not_captured_is_one_packet() {
+    let mut wire = Wire::new();
+    let mut lost = Wire::new();
+    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+    there.mtu_bytes = 1024;
+    back.mtu_bytes = 1024;
+    let mut exchange = |wire: &mut Wire, request: bool, lost: &mut Wire| {
+        there.send(wire, b"request");
+        back.ack(wire, &there);
+        there.read(if request { wire } else { lost }, 0x1000, 9, 8 * 1024);
+        back.read_response(wire, &there, &[5; 8 * 1024]);
+    };
+    // 8 PSNs each. The first is there before anything tells the path MTU.
+    for number in 0..300 {
+        exchange(&mut wire, number % 3 != 1, &mut lost);
+    }
+    let found = health(&[wire.file()]);
+    // One READ in three; the very last request before the end is there.
+    assert_eq!((found.lost_requests, found.lost_responses, found.open_psns), (lost.packets(), 0, 0));
+    assert_eq!((found.lost_at_least, found.lost_at_most), (100, 100));
+}
+
+#[test]
+fn marks_pauses_and_damage_of_ethernet_frames() {
+    let run = runs::named("ompi-rc-ring2");
+    let mut file = decompressed(&run.node(1));
+    let records = walk(&file);
+    let roce: Vec<usize> = (0..records.len())
+        .filter(|&record| {
+            let frame = records[record].data(&file);
+            is_roce(frame) && frame[42] >> 5 == 0
+        })
+        .collect();
+    // TOS is no part of the ICRC; the payload is. 02 is "capable", 03 "experienced".
+    for (index, &record) in roce.iter().enumerate() {
+        let frame = records[record].place.start + 16;
+        match index % 10 {
+            1 => file[frame + 15] |= 3,
+            2 => file[frame + 15] = file[frame + 15] & !3 | 2,
+            3 => file[records[record].place.end - 5] ^= 0x40,
+            _ => {}
+        }
+    }
+    let first = &file[HEADER_BYTES..HEADER_BYTES + 8].to_vec();
+    for (sender, opcode, count) in [(1u8, 0x0101u16, 3), (2, 0x0101, 1), (2, 0x0001, 2)] {
+        let mut frame = [0x01, 0x80, 0xC2, 0, 0, 0x01, 0x02, 0, 0, 0, 0, sender, 0x88, 0x08].to_vec();
+        frame.extend(opcode.to_be_bytes());
+        frame.resize(60, 0);
+        for _ in 0..count {
+            file.extend(first);
+            file.extend([60u32, 60].iter().flat_map(|length| length.to_le_bytes()));
+            file.extend(&frame);
+        }
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let path = written(folder.path(), &file);
+    let found = profile(&[path]);
+    let health = total(&found).0;
+    let every_tenth = |from: usize| roce.iter().skip(from).step_by(10).count() as u64;
+    assert_eq!((health.ecn_ce_packets, health.icrc_bad_packets), (every_tenth(1), every_tenth(3)));
+    assert_eq!(found.coverage.icrc_bad, every_tenth(3));
+    let pauses: Vec<(&str, u64)> =
+        found.coverage.pause_frames.iter().map(|(sender, count)| (sender.as_str(), *count)).collect();
+    assert_eq!(pauses, [("02:00:00:00:00:01 PFC", 3), ("02:00:00:00:00:02 PFC", 1), ("02:00:00:00:00:02 pause", 2)]);
+    assert_eq!(found.coverage.other_frames["Ethernet flow control"], 6);
+}
+
+#[test]
+fn a_profile_shows_the_health_of_its_captures() {
+    let run = runs::named("ompi-rc-loss1-ring2");
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("loss.ibp");
+    result(&["analyze", "-o", place.to_str().expect("path")], &[run.node(1)]);
+    for format in ["table", "csv", "json"] {
+        let arguments = ["health", "--format", format];
+        let captures = result(&arguments, &[run.node(1)]);
+        assert_eq!(result(&arguments, &[&place]), captures, "{format}");
+        assert!(captures.contains("episodes"), "{captures}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&result(&["health", "--format", "json"], &[&place])).expect("JSON");
+    let csv = result(&["health", "--format", "csv"], &[&place]);
+    let header: Vec<&str> = csv.lines().next().expect("header").split(',').collect();
+    // The totals are the sums of the columns.
+    for name in ["retransmitted_request_packets", "retransmitted_response_packets", "nak_sequence", "episodes"] {
+        let column = header.iter().position(|column| *column == name).expect("column");
+        let sum: u64 = csv
+            .lines()
+            .skip(1)
+            .map(|line| line.split(',').nth(column).expect("cell").parse::<u64>().expect("number"))
+            .sum();
+        assert_eq!(json["total"][name].as_u64(), Some(sum), "{name}");
+        assert!(sum > 0, "{name}");
+    }
+    let refused = crate::tools::ibscope(["health", "--from", "1", place.to_str().expect("path")]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("without time"), "{}", refused.stderr);
+}
