@@ -32,6 +32,8 @@ pub(super) enum Command {
     Collectives(Collectives),
     /// Show what goes wrong on the fabric and what the capture missed, the worst connections first
     Health(Health),
+    /// Show times: request to acknowledgement or response, messages, transit, set-up of connections
+    Latency(Latency),
 }
 
 /// Options of every command that reads.
@@ -200,6 +202,39 @@ pub(super) struct Collectives {
 pub(super) struct Health {
     #[command(flatten)]
     pub(super) source: Source,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Latency {
+    /// One profile (NAME.ibp), or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+    #[arg(required = true, value_name = "PROFILE|CAPTURE")]
+    pub(super) inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) reading: Reading,
+    /// Keep pairs of these apart [default: all together]
+    #[arg(long, value_enum)]
+    pub(super) by: Option<ByArg>,
+    /// Put all message sizes together
+    #[arg(long)]
+    pub(super) all_sizes: bool,
+    /// Tell the share of samples above this
+    #[arg(long, value_name = "DURATION", default_value = "10us", value_parser = bin_ns)]
+    pub(super) limit: i64,
+    /// Form of the result
+    #[arg(long, value_enum, default_value_t = LatencyFormat::Table)]
+    pub(super) format: LatencyFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LatencyFormat {
+    /// For people
+    Table,
+    /// Comma-separated values
+    Csv,
+    /// JSON, with the buckets of the histograms
+    Json,
+    /// `latency_samples: N` and six more lines, over all requests and their answers
+    Collie,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

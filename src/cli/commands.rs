@@ -2,6 +2,7 @@
 
 use super::args::{Analyze, ByArg, Collectives, Format, Inspect, Matrix, Messages, Ranks, Timeline, TrafficArg};
 use super::files::Output;
+use super::input::Needs;
 use super::input::UsageError;
 use super::{files, input, output};
 use crate::pipeline;
@@ -63,7 +64,7 @@ pub(super) fn matrix(args: &Matrix) -> anyhow::Result<ExitCode> {
     let svg = Output::open(args.drawing.svg.as_ref(), &files)?;
     let png = Output::open(args.drawing.png.as_ref(), &files)?;
     // A window over a profile is cut out of its timeline; captures are read for the window, so they need none.
-    let profile = input::profile(source, args.no_mpi, None)?;
+    let profile = input::profile(&source.inputs, &source.reading, Needs { no_mpi: args.no_mpi, ..Needs::default() })?;
     let matrix = matrix::matrix(&profile, args.by.into(), selection(args.by, args.traffic));
     let unit = args.unit.map_or(default_unit(args.by), Unit::from);
     // Before the text: its reader may go away, and the figures are wanted all the same.
@@ -91,7 +92,11 @@ pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
     let files = input::files(&source.inputs, &source.reading);
     let svg = Output::open(args.drawing.svg.as_ref(), &files)?;
     let png = Output::open(args.drawing.png.as_ref(), &files)?;
-    let profile = input::profile(source, args.no_mpi, Some(args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS)))?;
+    let profile = input::profile(
+        &source.inputs,
+        &source.reading,
+        Needs { no_mpi: args.no_mpi, bin_ns: Some(args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS)), ..Needs::default() },
+    )?;
     // Captures were read with these bins, or with wider ones where there would have been too many.
     let bin_ns = args.bin.filter(|_| pipeline::is_profile(&source.inputs[0]));
     let timeline = timeline::timeline(&profile, args.by.into(), selection(args.by, args.traffic), bin_ns)?;
@@ -114,7 +119,7 @@ pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
 /// `ibscope ranks`.
 pub(super) fn ranks(args: &Ranks) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    let profile = input::profile(source, false, None)?;
+    let profile = input::profile(&source.inputs, &source.reading, Needs::default())?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(ranks::ranks_table(&profile).as_bytes()),
         Format::Csv => ranks::ranks_csv(&profile, out),
@@ -186,13 +191,8 @@ pub(super) fn messages(args: &Messages) -> anyhow::Result<ExitCode> {
 /// `ibscope collectives`.
 pub(super) fn collectives(args: &Collectives) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    if pipeline::is_profile(&source.inputs[0]) && (source.reading.from.is_some() || source.reading.to.is_some()) {
-        anyhow::bail!(
-            "{}: a profile keeps collective operations as a whole, without time; give the captures to look at a part",
-            source.inputs[0].display()
-        );
-    }
-    let profile = input::profile(source, false, None)?;
+    input::whole(&source.inputs, &source.reading, "collective operations")?;
+    let profile = input::profile(&source.inputs, &source.reading, Needs::default())?;
     let table = collectives::collectives(&profile, args.by.into());
     output::results(|out| match source.format {
         Format::Table => out.write_all(collectives::table(&table, profile.mpi_read).as_bytes()),

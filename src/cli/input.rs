@@ -1,6 +1,6 @@
 //! Arguments -> profile: from disk, or by analysing captures.
 
-use super::args::{Reading, Source};
+use super::args::Reading;
 use super::{files, output};
 use crate::model::{Coverage, Profile};
 use crate::pipeline::{self, Moment, Options};
@@ -62,42 +62,56 @@ pub(super) fn options(reading: &Reading) -> anyhow::Result<Options> {
     })
 }
 
-/// Reads a profile, or makes one of captures without keeping it. `bin_ns` is the width of the timeline's bins, `None` where
-/// no timeline is needed.
-pub(super) fn profile(source: &Source, no_mpi: bool, bin_ns: Option<i64>) -> anyhow::Result<Profile> {
-    profile_with(source, no_mpi, bin_ns, false)
+/// What a command needs of captures beyond their packets; a profile has it, or has it not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Needs {
+    /// MPI messages are not looked for.
+    pub(super) no_mpi: bool,
+    /// Width of the timeline's bins; `None` where no timeline is needed.
+    pub(super) bin_ns: Option<i64>,
+    /// Check sums are verified.
+    pub(super) icrc: bool,
+    /// Times between packets are measured.
+    pub(super) times: bool,
 }
 
-/// The same; `check_icrc` says whether the check sums of captures are verified.
-pub(super) fn profile_with(
-    source: &Source,
-    no_mpi: bool,
-    bin_ns: Option<i64>,
-    check_icrc: bool,
-) -> anyhow::Result<Profile> {
-    check(&source.inputs)?;
-    let mut options = options(&source.reading)?;
-    if let Some(place) = source.inputs.iter().find(|path| pipeline::is_profile(path)) {
-        if source.inputs.len() > 1 {
+/// Reads a profile, or makes one of captures without keeping it.
+pub(super) fn profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> anyhow::Result<Profile> {
+    check(inputs)?;
+    let mut options = options(reading)?;
+    if let Some(place) = inputs.iter().find(|path| pipeline::is_profile(path)) {
+        if inputs.len() > 1 {
             bail!("{}: a profile is shown alone; give one profile or any number of captures", place.display());
         }
         let mut profile = pipeline::load(place)?;
         pipeline::adapt(&mut profile, &options)?;
-        if no_mpi {
+        if needs.no_mpi {
             output::say("note: --no-mpi has no effect on a profile: `analyze` has looked already, or not");
         }
         return Ok(profile);
     }
-    if let Some(folder) = source.inputs.iter().find(|path| path.is_dir()) {
+    if let Some(folder) = inputs.iter().find(|path| path.is_dir()) {
         bail!(
             "{}: is a folder and no profile; give captures, or a profile that `ibscope analyze -o` wrote",
             folder.display()
         );
     }
-    options.read_mpi = !no_mpi;
-    options.check_icrc = check_icrc;
-    options.bin_ns = bin_ns;
-    analyze(&source.inputs, &options)
+    options.read_mpi = !needs.no_mpi;
+    options.read_times = needs.times;
+    options.check_icrc = needs.icrc;
+    options.bin_ns = needs.bin_ns;
+    analyze(inputs, &options)
+}
+
+/// Refuses to cut a window out of what a profile keeps as a whole.
+pub(super) fn whole(inputs: &[PathBuf], reading: &Reading, what: &str) -> anyhow::Result<()> {
+    match inputs.first() {
+        Some(place) if (reading.from.is_some() || reading.to.is_some()) && pipeline::is_profile(place) => bail!(
+            "{}: a profile keeps {what} as a whole, without time; give the captures to look at a part",
+            place.display()
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Analyses captures, with a progress bar on a terminal.

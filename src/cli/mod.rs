@@ -8,6 +8,7 @@ mod commands;
 mod files;
 mod health;
 mod input;
+mod latency;
 mod output;
 
 use args::{Cli, Command};
@@ -27,6 +28,7 @@ pub fn main() -> ExitCode {
         Command::Messages(args) => commands::messages(args),
         Command::Collectives(args) => commands::collectives(args),
         Command::Health(args) => health::run(args),
+        Command::Latency(args) => latency::run(args),
     };
     match result {
         Ok(code) => code,

@@ -2,8 +2,8 @@
 
 pub mod batch;
 pub mod coverage;
-pub mod histogram;
 pub mod health;
+pub mod histogram;
 pub mod message;
 pub mod packet;
 pub mod profile;
@@ -13,8 +13,8 @@ pub mod traffic;
 
 pub use batch::Batch;
 pub use coverage::Coverage;
-pub use histogram::{Histogram, HistogramParts};
 pub use health::Health;
+pub use histogram::{Histogram, HistogramParts};
 pub use message::{MessageRow, Moved, RawMessage};
 pub use packet::{InspectedPacket, Kind, Marks, PacketRecord};
 pub use profile::Profile;

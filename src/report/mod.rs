@@ -8,6 +8,7 @@ pub mod csv;
 pub mod figure;
 pub mod health;
 pub mod json;
+pub mod latency;
 pub mod matrix;
 pub mod messages;
 pub mod packets;

@@ -7,6 +7,7 @@ mod cuts;
 mod framing;
 mod health;
 mod hostile;
+mod latency;
 #[cfg(target_os = "linux")]
 mod memory;
 mod messages;

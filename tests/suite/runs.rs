@@ -89,6 +89,21 @@ pub(crate) fn records(path: &Path) -> Vec<Vec<u8>> {
     records
 }
 
+/// The same with their times, of a nanosecond file: nanoseconds since the epoch.
+pub(crate) fn timed_records(path: &Path) -> Vec<(u64, Vec<u8>)> {
+    let bytes = decompressed(path);
+    let word = |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("word")));
+    assert_eq!(word(0), 0xA1B2_3C4D, "nanoseconds, little-endian");
+    let mut records = Vec::new();
+    let mut at = 24;
+    while at < bytes.len() {
+        let length = word(at + 8) as usize;
+        records.push((word(at) * 1_000_000_000 + word(at + 4), bytes[at + 16..at + 16 + length].to_vec()));
+        at += 16 + length;
+    }
+    records
+}
+
 /// The bytes of a `.zst` file, decompressed.
 pub(crate) fn decompressed(path: &Path) -> Vec<u8> {
     zstd::decode_all(std::fs::File::open(path).expect("capture")).expect("zstd")

@@ -1,0 +1,256 @@
+//! Times between packets, by pair, interval, verb and size class. What the intervals are is drawn at [`crate::model::Interval`].
+//!
+//! Histograms of connections are added up, so a quantile of a pair is that of all its samples, whatever files and connections they came
+//! from; it is exact to three significant digits, and minimum, maximum, mean and standard deviation are exact.
+
+use super::units::group;
+use super::who::{By, Label, Who};
+use crate::model::profile::CmRow;
+use crate::model::{Histogram, Interval, Kind, Profile, TimingKey};
+use ibscope_parsers::Endpoint;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Limit above which the share of samples is told unless another is asked for: 10 us.
+pub const DEFAULT_LIMIT_NS: u64 = 10_000;
+
+/// What one histogram is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// Name of the interval.
+    pub interval: &'static str,
+    /// Name of the verb; empty for connections as a whole.
+    pub verb: &'static str,
+    /// Smallest length of the size class in bytes; `None` for all sizes together, and for connections as a whole.
+    pub from_bytes: Option<u64>,
+    /// Who asks; `None` for all pairs together.
+    pub pair: Option<(Label, Label)>,
+}
+
+/// What is kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Apart {
+    /// Pairs of ranks or endpoints.
+    pub by: Option<By>,
+    /// Size classes.
+    pub sizes: bool,
+}
+
+/// The histograms of a profile, in nanoseconds.
+#[must_use]
+pub fn latencies(profile: &Profile, apart: Apart) -> BTreeMap<Key, Histogram> {
+    let who = Who::new(profile, apart.by.unwrap_or(By::Endpoint));
+    let mut table: BTreeMap<Key, Histogram> = BTreeMap::new();
+    for row in &profile.latencies {
+        let connection = profile.connections.get(row.connection as usize);
+        let Some(connection) = connection.filter(|connection| connection.kind == Kind::Data) else { continue };
+        let TimingKey { interval, verb, size } = row.timing;
+        let key = Key {
+            interval: interval.name(),
+            verb: verb.name(),
+            from_bytes: apart.sizes.then(|| size.from_bytes()),
+            pair: apart.by.map(|_| (who.sender(connection), who.receiver(connection))),
+        };
+        table.entry(key).or_default().merge(&row.histogram);
+    }
+    for ((interval, src, dst), histogram) in connections(&profile.cm) {
+        // Before there is a queue pair there is no rank to name.
+        let label = |endpoint| match apart.by {
+            Some(By::Endpoint) => Label::Endpoint(endpoint, profile.names.get(&endpoint).cloned()),
+            _ => Label::Unknown,
+        };
+        let pair = apart.by.map(|_| (label(src), label(dst)));
+        table.entry(Key { interval, verb: "", from_bytes: None, pair }).or_default().merge(&histogram);
+    }
+    table
+}
+
+/// Set-up (REQ to RTU) and tear-down (DREQ to DREP) of connections, by who begins it and with whom.
+fn connections(cm: &[CmRow]) -> BTreeMap<(&'static str, Endpoint, Endpoint), Histogram> {
+    let mut begun: BTreeMap<(&str, Endpoint, Endpoint, u32), i64> = BTreeMap::new();
+    let mut table: BTreeMap<(&'static str, Endpoint, Endpoint), Histogram> = BTreeMap::new();
+    for row in cm {
+        let (src, dst, id) = (row.src, row.dst, row.local_comm_id);
+        let ended = match row.message.as_str() {
+            "REQ" | "DREQ" => {
+                // Sent again, it counts from the first time.
+                begun.entry((if row.message == "REQ" { "REQ" } else { "DREQ" }, src, dst, id)).or_insert(row.time_ns);
+                continue;
+            }
+            // The one who asked confirms the connection, the other one its end.
+            "RTU" => begun.remove(&("REQ", src, dst, id)).map(|from_ns| ("set_up", src, dst, from_ns)),
+            "DREP" => {
+                let asked = row.remote_comm_id.and_then(|id| begun.remove(&("DREQ", dst, src, id)));
+                asked.map(|from_ns| ("tear_down", dst, src, from_ns))
+            }
+            _ => None,
+        };
+        if let Some((interval, src, dst, from_ns)) = ended {
+            let ns = u64::try_from(row.time_ns.saturating_sub(from_ns)).unwrap_or(0);
+            table.entry((interval, src, dst)).or_default().record(ns);
+        }
+    }
+    table
+}
+
+/// A time for people: three digits and a unit.
+fn time(ns: f64) -> String {
+    if ns == 0.0 {
+        return "0".to_owned();
+    }
+    let (value, unit) = match ns {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns / 1e3, "us"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    let decimals = if value >= 100.0 { 0 } else { usize::from(value >= 10.0).abs_diff(2) };
+    format!("{value:.decimals$} {unit}")
+}
+
+fn size(from_bytes: Option<u64>) -> String {
+    match from_bytes {
+        None => "-".to_owned(),
+        Some(from) if from < 2 => format!("{from} B"),
+        Some(from) => format!("{}-{} B", from, from * 2 - 1),
+    }
+}
+
+/// A table for people.
+#[must_use]
+pub fn table(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64) -> String {
+    if latencies.is_empty() {
+        return "no time could be measured: acknowledgements and responses belong to the reliable services, and both directions must be in the \
+                capture\n"
+            .to_owned();
+    }
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    let above = format!("> {}", time(limit_ns as f64));
+    let has_pairs = latencies.keys().any(|key| key.pair.is_some());
+    let mut header = vec!["interval", "verb", "size"];
+    if has_pairs {
+        header.extend(["from", "to"]);
+    }
+    let labels = header.len();
+    header.extend(["samples", "min", "median", "mean", "p90", "p99", "max", "deviation", &above]);
+    let columns = header.len();
+    table.set_header(header);
+    for column in labels..columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Right);
+        }
+    }
+    for (key, times) in latencies {
+        let mut row = vec![key.interval.to_owned(), key.verb.to_owned(), size(key.from_bytes)];
+        if let Some((src, dst)) = &key.pair {
+            row.extend([src.name(), dst.name()]);
+        }
+        row.push(group(times.samples()));
+        let of = |ns: u64| time(ns as f64);
+        row.extend([of(times.min()), of(times.quantile(0.5)), time(times.mean())]);
+        row.extend([of(times.quantile(0.9)), of(times.quantile(0.99)), of(times.max())]);
+        row.push(time(times.standard_deviation()));
+        row.push(format!("{:.1} %", times.above(limit_ns) as f64 * 100.0 / times.samples().max(1) as f64));
+        table.add_row(row);
+    }
+    format!("{}\n", table.trim_fmt())
+}
+
+/// Names and values of a histogram, in the order of the csv.
+fn values(times: &Histogram, limit_ns: u64) -> [(&'static str, f64); 11] {
+    let quantile = |share| times.quantile(share) as f64;
+    [
+        ("samples", times.samples() as f64),
+        ("min_ns", times.min() as f64),
+        ("mean_ns", times.mean()),
+        ("p10_ns", quantile(0.1)),
+        ("median_ns", quantile(0.5)),
+        ("p90_ns", quantile(0.9)),
+        ("p95_ns", quantile(0.95)),
+        ("p99_ns", quantile(0.99)),
+        ("max_ns", times.max() as f64),
+        ("standard_deviation_ns", times.standard_deviation()),
+        ("above_limit", times.above(limit_ns) as f64),
+    ]
+}
+
+/// `interval,verb,from_bytes,src,dst` and the values; `src` and `dst` are empty where all pairs are together, `from_bytes` where all sizes are.
+pub fn csv(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn Write) -> io::Result<()> {
+    let names = values(&Histogram::default(), limit_ns).map(|(name, _)| name).join(",");
+    writeln!(out, "interval,verb,from_bytes,src,dst,{names}")?;
+    for (key, times) in latencies {
+        let from_bytes = key.from_bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
+        let (src, dst) = key.pair.as_ref().map(|(src, dst)| (src.to_string(), dst.to_string())).unwrap_or_default();
+        let values = values(times, limit_ns).map(|(_, value)| number(value)).join(",");
+        writeln!(out, "{},{},{from_bytes},{src},{dst},{values}", key.interval, key.verb)?;
+    }
+    Ok(())
+}
+
+/// Whole numbers as such, others to a tenth of a nanosecond.
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+}
+
+/// One object with the rows of the csv, and the buckets of each as pairs of nanoseconds and count.
+pub fn json(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn Write) -> io::Result<()> {
+    let row = |(key, times): (&Key, &Histogram)| {
+        let pair = key.pair.as_ref().map(|(src, dst)| [src.to_string(), dst.to_string()]);
+        let mut object = json!({
+            "interval": key.interval, "verb": key.verb, "from_bytes": key.from_bytes,
+            "src": pair.as_ref().map(|pair| &pair[0]), "dst": pair.as_ref().map(|pair| &pair[1]),
+            "buckets": times.values().collect::<Vec<_>>(),
+        });
+        if let Some(object) = object.as_object_mut() {
+            object.extend(values(times, limit_ns).map(|(name, value)| (name.to_owned(), json!(value))));
+        }
+        object
+    };
+    let rows: Vec<_> = latencies.iter().map(row).collect();
+    let document = json!({ "schema": "ibscope latency", "version": 1, "limit_ns": limit_ns, "latencies": rows });
+    writeln!(out, "{document:#}")
+}
+
+/// `key: value` lines of all requests and their answers together, in the words of scripts that read that form: SEND and WRITE to their
+/// acknowledgement, READ and atomics to the end of their response.
+pub fn collie(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let mut times = Histogram::default();
+    for row in &profile.latencies {
+        if matches!(row.timing.interval, Interval::Acknowledged | Interval::LastResponse) {
+            times.merge(&row.histogram);
+        }
+    }
+    writeln!(out, "latency_samples: {}", times.samples())?;
+    writeln!(out, "latency_min_ns: {}", times.min())?;
+    writeln!(out, "latency_avg_ns: {:.0}", times.mean())?;
+    for (name, share) in [("median", 0.5), ("p95", 0.95), ("p99", 0.99)] {
+        writeln!(out, "latency_{name}_ns: {}", times.quantile(share))?;
+    }
+    writeln!(out, "latency_max_ns: {}", times.max())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::SizeClass;
+
+    #[test]
+    fn times_have_three_digits_and_a_unit() {
+        for (ns, text) in
+            [(0.0, "0"), (7.0, "7.00 ns"), (423_000.0, "423 us"), (1_500_000.0, "1.50 ms"), (12.34e9, "12.3 s")]
+        {
+            assert_eq!(time(ns), text);
+        }
+    }
+
+    #[test]
+    fn size_classes_end_before_the_next_begins() {
+        let text = |bytes| size(Some(SizeClass::of(bytes).from_bytes()));
+        assert_eq!(
+            [text(0), text(1), text(2), text(3), text(64), text(127)],
+            ["0 B", "1 B", "2-3 B", "2-3 B", "64-127 B", "64-127 B"]
+        );
+    }
+}

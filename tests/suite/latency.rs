@@ -1,0 +1,190 @@
+//! Times of the recorded runs, against their record and an independent look at the packets.
+
+use crate::recorded::{every_way, is_mpi, profile};
+use crate::runs;
+use crate::tools::{in_parallel, result};
+use ibscope::model::{Histogram, Profile};
+use ibscope::report::By;
+use ibscope::report::latency::{Apart, Key, latencies};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// By interval, verb, sender and receiver, all sizes together; nodes by number.
+fn by_pair(profile: &Profile) -> BTreeMap<(&'static str, &'static str, u8, u8), Histogram> {
+    let node = |label: &str| match label.strip_prefix("10.77.0.") {
+        Some(node) => node.parse().expect("node"),
+        None => label.parse::<u8>().expect("LID") - 16,
+    };
+    let row = |(key, histogram): (Key, Histogram)| {
+        let (src, dst) = key.pair.expect("pair");
+        ((key.interval, key.verb, node(&src.to_string()), node(&dst.to_string())), histogram)
+    };
+    latencies(profile, Apart { by: Some(By::Endpoint), sizes: false }).into_iter().map(row).collect()
+}
+
+fn samples(profile: &Profile, interval: &'static str, verb: &'static str) -> [u64; 2] {
+    let found = by_pair(profile);
+    [(1, 2), (2, 1)].map(|(src, dst)| found.get(&(interval, verb, src, dst)).map_or(0, Histogram::samples))
+}
+
+/// perftest says how many iterations it made: 500 ping-pongs, 500 READs, 200 atomics, 100 WRITEs with 10 SENDs to set up.
+#[test]
+fn every_request_of_perftest_gives_one_sample() {
+    type Expected<'a> = &'a [(&'static str, &'static str, [u64; 2])];
+    let cases: [(&str, Expected<'_>); 7] = [
+        ("perf-send-lat", &[("acknowledged", "SEND", [500, 500])]),
+        ("perf-write-lat", &[("acknowledged", "WRITE", [500, 500])]),
+        ("perf-cm-write-lat", &[("acknowledged", "WRITE", [100, 100]), ("acknowledged", "SEND", [10, 10])]),
+        ("perf-read-lat", &[("first_response", "READ", [500, 0]), ("last_response", "READ", [500, 0])]),
+        ("perf-atomic-lat", &[("last_response", "ATOMIC", [200, 0])]),
+        ("perf-uc-write-lat", &[("acknowledged", "WRITE", [0, 0])]),
+        ("perf-ud-send-lat", &[("acknowledged", "DATAGRAM", [0, 0])]),
+    ];
+    in_parallel(&cases, |_, (name, expected)| {
+        for paths in every_way(&runs::named(name)) {
+            let profile = profile(&paths);
+            for (interval, verb, count) in *expected {
+                assert_eq!(samples(&profile, interval, verb), *count, "{name}: {interval} {verb}: {paths:?}");
+            }
+        }
+    });
+}
+
+/// The figures of runs/README.md at node1's port: request to response of `read_lat` 204 us on average and 188 us in the median, and half the median
+/// interval between SENDs of `send_lat` 423 us.
+#[test]
+fn the_figures_of_the_record_are_found() {
+    let near = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.05, "{found}, not {expected}");
+    let read = by_pair(&profile(&[runs::named("perf-read-lat").node(1)]));
+    let read = &read[&("last_response", "READ", 1, 2)];
+    near(read.mean(), 204_000.0);
+    near(read.quantile(0.5) as f64, 188_000.0);
+    let send = by_pair(&profile(&[runs::named("perf-send-lat").node(1)]));
+    near(send[&("interval", "SEND", 1, 2)].quantile(0.5) as f64 / 2.0, 423_000.0);
+}
+
+/// 5 ms were added to every frame that leaves a node.
+#[test]
+fn added_delay_is_measured() {
+    let [slow, fast] = ["ompi-rc-delay5ms-ring2", "ompi-rc-ring2"].map(runs::named);
+    for node in [1, 2] {
+        let [slow, fast] = [&slow, &fast].map(|run| by_pair(&profile(&[run.node(node)])));
+        for (src, dst) in [(1, 2), (2, 1)] {
+            let median =
+                |times: &BTreeMap<_, Histogram>| times[&("acknowledged", "SEND", src, dst)].quantile(0.5) as f64;
+            let added = median(&slow) - median(&fast);
+            assert!((added / 5e6 - 1.0).abs() < 0.05, "{src} to {dst} at node {node}: {added} ns");
+        }
+    }
+}
+
+/// A slow second method: SENDs and WRITEs by RC that ask for an ACK, and the first ACK at or after their PSN, in file order.
+#[test]
+fn samples_and_times_are_those_of_a_slow_look() {
+    const SEND_ONLY: [u8; 2] = [0x04, 0x05];
+    const WRITE_ONLY: u8 = 0x0A;
+    for (name, verb) in [("perf-send-lat", "SEND"), ("perf-write-lat", "WRITE")] {
+        let run = runs::named(name);
+        let mut waiting: Vec<(u8, u32, u64)> = Vec::new();
+        let mut times: BTreeMap<u8, Vec<u64>> = BTreeMap::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for (time_ns, frame) in runs::timed_records(&run.node(1)).iter().filter(|(_, frame)| runs::is_roce(frame)) {
+            // Ethernet 14, IPv4 20, UDP 8, BTH: opcode @0, destination queue pair @5, AckReq in @8, PSN @9; AETH syndrome @12.
+            let (src, bth) = (frame[29], &frame[42..]);
+            let psn = u32::from_be_bytes([0, bth[9], bth[10], bth[11]]);
+            let is_request = SEND_ONLY.contains(&bth[0]) || bth[0] == WRITE_ONLY;
+            let asks = is_request && bth[8] & 0x80 != 0 && bth[5..8] > [0, 0, 1][..];
+            if asks && seen.insert((src, psn)) {
+                waiting.push((src, psn, *time_ns));
+            } else if bth[0] == 0x11 && bth[12] & 0x60 == 0 {
+                waiting.retain(|&(asker, asked, from_ns)| {
+                    let is_covered = asker != src && psn.wrapping_sub(asked) & 0xFF_FFFF < 1 << 23;
+                    if is_covered {
+                        times.entry(asker).or_default().push(time_ns - from_ns);
+                    }
+                    !is_covered
+                });
+            }
+        }
+        let found = by_pair(&profile(&[run.node(1)]));
+        for (src, dst) in [(1, 2), (2, 1)] {
+            let (found, mut slow) = (&found[&("acknowledged", verb, src, dst)], times[&src].clone());
+            slow.sort_unstable();
+            assert_eq!(found.samples(), slow.len() as u64, "{name}: {src} to {dst}");
+            assert_eq!((found.min(), found.max()), (slow[0], slow[slow.len() - 1]), "{name}: {src} to {dst}");
+            let mean = slow.iter().sum::<u64>() as f64 / slow.len() as f64;
+            assert!((found.mean() - mean).abs() < 1.0, "{name}: {src} to {dst}");
+            for share in [0.1, 0.5, 0.9, 0.99] {
+                let exact = slow[(share * slow.len() as f64).ceil() as usize - 1];
+                assert!(found.quantile(share).abs_diff(exact) * 1000 <= exact, "{name}: {src} to {dst}, {share}");
+            }
+        }
+    }
+}
+
+/// At the sink each packet stands twice: what answers is measured where the requester sees it, as at the requester's port, but for the microseconds
+/// of the sink's clock; and there is a transit for each packet.
+#[test]
+fn a_sink_shows_the_requester_s_port() {
+    for run in runs::all().iter().filter(|run| run.nodes == 2 && !run.name.contains("loss")) {
+        let sink = by_pair(&profile(&[run.sink()]));
+        for node in [1u8, 2] {
+            let port = by_pair(&profile(&[run.node(node)]));
+            for (key, at_port) in port.iter().filter(|((_, _, src, _), _)| *src == node) {
+                if !["acknowledged", "first_response", "last_response"].contains(&key.0) {
+                    continue;
+                }
+                let at_sink = sink.get(key).unwrap_or_else(|| panic!("{}: {key:?}", run.name));
+                let place = format!("{}: {key:?}: {} and {} ns", run.name, at_sink.mean(), at_port.mean());
+                assert_eq!(at_sink.samples(), at_port.samples(), "{place}");
+                assert!((at_sink.mean() - at_port.mean()).abs() < 2000.0, "{place}");
+            }
+        }
+        if is_mpi(run) {
+            assert!(sink.keys().any(|key| key.0 == "transit"), "{}", run.name);
+        }
+        let port = by_pair(&profile(&[run.node(1)]));
+        assert!(port.keys().all(|key| key.0 != "transit"), "{}: a port shows each packet once", run.name);
+    }
+}
+
+#[test]
+fn every_form_says_the_same() {
+    let path: PathBuf = runs::named("perf-read-lat").node(1);
+    let collie = result(&["latency", "--format", "collie"], &[&path]);
+    let collie: BTreeMap<&str, u64> = collie
+        .lines()
+        .map(|line| line.split_once(": ").expect("key: value"))
+        .map(|(key, value)| (key, value.parse().expect("number")))
+        .collect();
+    let names = ["samples", "min_ns", "avg_ns", "median_ns", "p95_ns", "p99_ns", "max_ns"];
+    assert_eq!(
+        collie.keys().copied().collect::<std::collections::BTreeSet<_>>(),
+        names.map(|name| format!("latency_{name}")).iter().map(String::as_str).collect()
+    );
+    let csv = result(&["latency", "--all-sizes", "--format", "csv"], &[&path]);
+    let mut lines = csv.lines();
+    let header: Vec<&str> = lines.next().expect("header").split(',').collect();
+    let row = lines.find(|line| line.starts_with("last_response,READ")).expect("row");
+    let row: BTreeMap<&str, &str> = header.iter().copied().zip(row.split(',')).collect();
+    for (name, column) in
+        [("samples", "samples"), ("median_ns", "median_ns"), ("p99_ns", "p99_ns"), ("max_ns", "max_ns")]
+    {
+        assert_eq!(collie[format!("latency_{name}").as_str()].to_string(), row[column], "{name}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&result(&["latency", "--format", "json"], &[&path])).expect("json");
+    let rows = json["latencies"].as_array().expect("rows");
+    let read = rows.iter().find(|row| row["interval"] == "last_response").expect("row");
+    let counts = read["buckets"].as_array().expect("buckets").iter().map(|bucket| bucket[1].as_u64().expect("count"));
+    assert_eq!(counts.sum::<u64>(), collie["latency_samples"]);
+    // From a profile as from the capture.
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("profile.ibp");
+    result(&["analyze", "-o", place.to_str().expect("path")], &[&path]);
+    for arguments in
+        [&["latency"][..], &["latency", "--by", "endpoint", "--format", "json"], &["latency", "--format", "collie"]]
+    {
+        assert_eq!(result(arguments, &[&place]), result(arguments, &[&path]), "{arguments:?}");
+    }
+}
