@@ -102,6 +102,9 @@ pub(super) struct Analyze {
     /// Do not look for MPI messages: faster, and the MPI columns stay empty
     #[arg(long)]
     pub(super) no_mpi: bool,
+    /// Do not measure the times between packets: faster, and `latency` has nothing to show
+    #[arg(long)]
+    pub(super) no_times: bool,
     /// Do not verify the ICRC of the packets: faster
     #[arg(long)]
     pub(super) no_icrc: bool,

@@ -18,6 +18,7 @@ pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
     let mut options = input::options(&args.reading)?;
     options.bin_ns = Some(args.bin);
     options.read_mpi = !args.no_mpi;
+    options.read_times = !args.no_times;
     options.check_icrc = !args.no_icrc;
     options.sha256 = args.sha256;
     let profile = input::analyze(&args.inputs, &options)?;

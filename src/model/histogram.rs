@@ -1,28 +1,37 @@
 //! Distributions of times that can be added up without loss: HDR histograms with three significant digits.
 
-/// Values below this have a bucket each; above, a power of two has half as many.
-const EXACT: u64 = 2048;
 /// Bits of a value that its bucket keeps.
 const KEPT_BITS: u32 = 11;
+/// Fewest bits that are kept when room is short: two significant digits.
+const FEWEST_BITS: u32 = 7;
+/// Values that a recorder collects before it sorts them in.
+const MAX_PENDING: usize = 256;
 
 /// Counts of values by bucket, and their exact extremes and sums.
 ///
 /// The buckets are those of an HDR histogram: a value is kept to 11 bits, so that what a bucket stands for is wrong by less than 0.05 %.
-/// Adding up histograms gives the histogram of all values, whatever the order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Adding up histograms gives the histogram of all values, whatever the order. Where too many buckets would be needed in all, fewer bits are
+/// kept ([`Histogram::coarsen`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
+    kept_bits: u32,
     /// Bucket and count, sorted; only those that are not empty.
-    buckets: Vec<(u32, u64)>,
+    buckets: Vec<(u32, u32)>,
+    samples: u64,
     extremes: Option<(u64, u64)>,
     sum: u128,
     sum_of_squares: u128,
 }
 
 /// What a [`Histogram`] is stored as.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramParts {
+    /// Bits of a value that its bucket keeps.
+    pub kept_bits: u32,
     /// Bucket and count.
-    pub buckets: Vec<(u32, u64)>,
+    pub buckets: Vec<(u32, u32)>,
+    /// Number of values.
+    pub samples: u64,
     /// Smallest and largest value.
     pub extremes: Option<(u64, u64)>,
     /// Sum of all values.
@@ -31,84 +40,90 @@ pub struct HistogramParts {
     pub sum_of_squares: u128,
 }
 
-/// The bucket of a value: below 2048 the value itself, then 1024 for each power of two.
-const fn bucket(value: u64) -> u32 {
-    if value < EXACT {
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { kept_bits: KEPT_BITS, buckets: Vec::new(), samples: 0, extremes: None, sum: 0, sum_of_squares: 0 }
+    }
+}
+
+/// The bucket of a value: with 11 bits kept, below 2048 the value itself, then 1024 for each power of two.
+const fn bucket(value: u64, kept_bits: u32) -> u32 {
+    if value >> kept_bits == 0 {
         return value as u32;
     }
-    let shift = value.ilog2() + 1 - KEPT_BITS;
-    shift * (EXACT as u32 / 2) + (value >> shift) as u32
+    let shift = value.ilog2() + 1 - kept_bits;
+    (shift << (kept_bits - 1)) + (value >> shift) as u32
 }
 
 /// The middle of the values of a bucket.
-const fn middle(bucket: u32) -> u64 {
-    let half = EXACT as u32 / 2;
-    if bucket < EXACT as u32 {
+const fn middle(bucket: u32, kept_bits: u32) -> u64 {
+    if bucket >> kept_bits == 0 {
         return bucket as u64;
     }
-    let shift = bucket / half - 1;
-    let kept = (bucket - shift * half) as u64;
+    let shift = (bucket >> (kept_bits - 1)) - 1;
+    let kept = (bucket - (shift << (kept_bits - 1))) as u64;
     // The highest bucket ends with the largest value.
     (kept << shift) + ((1u64 << shift) - 1) / 2
 }
 
 impl Histogram {
-    /// Adds a value.
-    pub fn record(&mut self, value: u64) {
-        let bucket = bucket(value);
-        match self.buckets.binary_search_by_key(&bucket, |(bucket, _)| *bucket) {
-            Ok(at) => self.buckets[at].1 += 1,
-            Err(at) => self.buckets.insert(at, (bucket, 1)),
-        }
-        self.extremes = Some(self.extremes.map_or((value, value), |(min, max)| (min.min(value), max.max(value))));
-        self.sum += u128::from(value);
-        self.sum_of_squares += u128::from(value) * u128::from(value);
-    }
-
-    /// Adds all values of another.
+    /// Adds all values of another. The result keeps as many bits as the coarser of the two.
     pub fn merge(&mut self, other: &Self) {
-        let (mine, others) = (std::mem::take(&mut self.buckets), &other.buckets);
-        self.buckets.reserve(mine.len().max(others.len()));
-        let (mut a, mut b) = (mine.iter().peekable(), others.iter().peekable());
-        loop {
-            let next = match (a.peek(), b.peek()) {
-                (None, None) => break,
-                (Some(x), Some(y)) if x.0 == y.0 => {
-                    let both = (x.0, x.1 + y.1);
-                    b.next();
-                    a.next();
-                    both
-                }
-                (Some(x), Some(y)) if y.0 < x.0 => {
-                    let next = **y;
-                    b.next();
-                    next
-                }
-                (Some(x), _) => {
-                    let next = **x;
-                    a.next();
-                    next
-                }
-                (None, Some(y)) => {
-                    let next = **y;
-                    b.next();
-                    next
-                }
-            };
-            self.buckets.push(next);
+        while self.kept_bits > other.kept_bits {
+            self.coarsen();
         }
+        let kept_bits = self.kept_bits;
+        let others = other.buckets.iter().map(|&(found, count)| {
+            let found =
+                if other.kept_bits == kept_bits { found } else { bucket(middle(found, other.kept_bits), kept_bits) };
+            (found, count)
+        });
+        self.add(others.collect());
+        self.samples += other.samples;
         self.extremes = match (self.extremes, other.extremes) {
             (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
             (a, b) => a.or(b),
         };
-        self.sum += other.sum;
-        self.sum_of_squares += other.sum_of_squares;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.sum_of_squares = self.sum_of_squares.saturating_add(other.sum_of_squares);
+    }
+
+    /// Adds counts, sorted by bucket.
+    fn add(&mut self, more: Vec<(u32, u32)>) {
+        self.buckets.extend(more);
+        // Two sorted runs: that is what the stable sort is fastest with.
+        self.buckets.sort_by_key(|(bucket, _)| *bucket);
+        self.buckets.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            if is_same {
+                kept.1 = kept.1.saturating_add(next.1);
+            }
+            is_same
+        });
+    }
+
+    /// Keeps one bit less of each value, if it may: half as many buckets, each twice as wide.
+    pub fn coarsen(&mut self) {
+        if self.kept_bits <= FEWEST_BITS {
+            return;
+        }
+        let from = self.kept_bits;
+        self.kept_bits -= 1;
+        let buckets = std::mem::take(&mut self.buckets);
+        self.add(buckets.into_iter().map(|(found, count)| (bucket(middle(found, from), from - 1), count)).collect());
+        self.buckets.shrink_to_fit();
+    }
+
+    /// True where fewer than three significant digits are kept.
+    #[must_use]
+    pub const fn is_coarse(&self) -> bool {
+        self.kept_bits < KEPT_BITS
     }
 
     /// Number of values.
     #[must_use]
-    pub fn samples(&self) -> u64 {
-        self.buckets.iter().map(|(_, count)| count).sum()
+    pub const fn samples(&self) -> u64 {
+        self.samples
     }
 
     /// Smallest value, exactly; 0 where there is none.
@@ -144,9 +159,9 @@ impl Histogram {
         let wanted = ((share * samples as f64).ceil() as u64).clamp(1, samples.max(1));
         let mut seen = 0;
         for &(bucket, count) in &self.buckets {
-            seen += count;
+            seen += u64::from(count);
             if seen >= wanted {
-                return middle(bucket).clamp(self.min(), self.max());
+                return middle(bucket, self.kept_bits).clamp(self.min(), self.max());
             }
         }
         self.max()
@@ -155,28 +170,83 @@ impl Histogram {
     /// Number of values above a limit, to the resolution of the buckets.
     #[must_use]
     pub fn above(&self, limit: u64) -> u64 {
-        let from = bucket(limit);
-        self.buckets.iter().filter(|(bucket, _)| *bucket > from).map(|(_, count)| count).sum()
+        let from = bucket(limit, self.kept_bits);
+        self.buckets.iter().filter(|(bucket, _)| *bucket > from).map(|(_, count)| u64::from(*count)).sum()
     }
 
     /// The middles of the buckets that are not empty, in order, and their counts.
     pub fn values(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.buckets.iter().map(|&(bucket, count)| (middle(bucket), count))
+        self.buckets.iter().map(|&(bucket, count)| (middle(bucket, self.kept_bits), u64::from(count)))
     }
 
     /// What is to be stored.
     #[must_use]
     pub fn parts(&self) -> HistogramParts {
-        let Self { buckets, extremes, sum, sum_of_squares } = self.clone();
-        HistogramParts { buckets, extremes, sum, sum_of_squares }
+        let Self { kept_bits, buckets, samples, extremes, sum, sum_of_squares } = self.clone();
+        HistogramParts { kept_bits, buckets, samples, extremes, sum, sum_of_squares }
     }
 
-    /// What was stored. Buckets may come in any order.
+    /// What was stored. Buckets may come in any order; numbers that no histogram has are taken as the nearest that one may have.
     #[must_use]
     pub fn from_parts(parts: HistogramParts) -> Self {
-        let HistogramParts { mut buckets, extremes, sum, sum_of_squares } = parts;
+        let HistogramParts { kept_bits, mut buckets, samples, extremes, sum, sum_of_squares } = parts;
+        let kept_bits = kept_bits.clamp(FEWEST_BITS, KEPT_BITS);
+        buckets.retain(|(bucket, _)| *bucket <= self::bucket(u64::MAX, kept_bits));
         buckets.sort_unstable();
-        Self { buckets, extremes, sum, sum_of_squares }
+        Self { kept_bits, buckets, samples, extremes, sum, sum_of_squares }
+    }
+}
+
+/// A histogram that values are added to one by one.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder {
+    histogram: Histogram,
+    /// Buckets of values that are not sorted in yet.
+    pending: Vec<u32>,
+}
+
+impl Recorder {
+    /// Adds a value.
+    pub fn record(&mut self, value: u64) {
+        let histogram = &mut self.histogram;
+        histogram.samples += 1;
+        histogram.extremes =
+            Some(histogram.extremes.map_or((value, value), |(min, max)| (min.min(value), max.max(value))));
+        histogram.sum += u128::from(value);
+        histogram.sum_of_squares = histogram.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
+        self.pending.push(bucket(value, histogram.kept_bits));
+        if self.pending.len() >= MAX_PENDING {
+            self.sort_in();
+        }
+    }
+
+    fn sort_in(&mut self) {
+        self.pending.sort_unstable();
+        let counted = self.pending.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32));
+        self.histogram.add(counted.collect());
+        self.pending.clear();
+    }
+
+    /// Buckets that are held; with `exact` the values that wait are sorted in first.
+    pub fn buckets(&mut self, exact: bool) -> usize {
+        if exact {
+            self.sort_in();
+        }
+        self.histogram.buckets.len() + self.pending.len()
+    }
+
+    /// Keeps one bit less of each value.
+    pub fn coarsen(&mut self) {
+        self.sort_in();
+        self.histogram.coarsen();
+    }
+
+    /// All values so far.
+    #[must_use]
+    pub fn finish(mut self) -> Histogram {
+        self.sort_in();
+        self.histogram.buckets.shrink_to_fit();
+        self.histogram
     }
 }
 
@@ -186,9 +256,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn of(values: &[u64]) -> Histogram {
-        let mut histogram = Histogram::default();
-        values.iter().for_each(|&value| histogram.record(value));
-        histogram
+        let mut recorder = Recorder::default();
+        values.iter().for_each(|&value| recorder.record(value));
+        recorder.finish()
     }
 
     /// The value at a rank of the sorted list.
@@ -219,10 +289,10 @@ mod tests {
             .chain((12..64).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 12_345]))
             .chain([u64::MAX])
         {
-            let found = bucket(value);
-            assert_eq!(bucket(middle(found)), found, "{value}");
-            let error = middle(found).abs_diff(value);
-            assert!(error * 2000 <= value, "{value}: {}", middle(found));
+            let found = bucket(value, KEPT_BITS);
+            assert_eq!(bucket(middle(found, KEPT_BITS), KEPT_BITS), found, "{value}");
+            let error = middle(found, KEPT_BITS).abs_diff(value);
+            assert!(error * 2000 <= value, "{value}: {}", middle(found, KEPT_BITS));
             if let Some((before, of)) = last
                 && value > before
             {
@@ -252,16 +322,40 @@ mod tests {
 
         #[test]
         fn any_split_adds_up(values in prop::collection::vec((any::<u64>(), 0usize..4), 0..300)) {
-            let mut parts = vec![Histogram::default(); 4];
-            let mut whole = Histogram::default();
+            let mut parts = vec![Recorder::default(); 4];
+            let mut whole = Recorder::default();
             for (value, part) in values {
                 parts[part].record(value);
                 whole.record(value);
             }
+            let whole = whole.finish();
             let mut sum = Histogram::default();
-            parts.iter().rev().for_each(|part| sum.merge(part));
+            parts.into_iter().rev().for_each(|part| sum.merge(&part.finish()));
             prop_assert_eq!(&sum, &whole);
             prop_assert_eq!(Histogram::from_parts(whole.parts()), whole);
+        }
+
+        /// When it happens does not matter, and two significant digits are left at least.
+        #[test]
+        fn coarser_histograms_add_up_too(values in prop::collection::vec(0u64..1 << 40, 1..600), steps in 0u32..9, at in 0usize..600) {
+            let mut early = Recorder::default();
+            for (index, &value) in values.iter().enumerate() {
+                if index == at.min(values.len() - 1) {
+                    (0..steps).for_each(|_| early.coarsen());
+                }
+                early.record(value);
+            }
+            let fine = of(&values);
+            let mut late = fine.clone();
+            (0..steps).for_each(|_| late.coarsen());
+            prop_assert_eq!(&early.finish(), &late);
+            let mut sum = fine.clone();
+            sum.merge(&late);
+            prop_assert_eq!((sum.samples(), sum.is_coarse()), (2 * fine.samples(), steps > 0));
+            for share in [0.1, 0.5, 0.9] {
+                let (coarse, fine) = (late.quantile(share), fine.quantile(share));
+                prop_assert!(coarse.abs_diff(fine) * 100 <= fine, "{share}: {coarse}, not {fine}");
+            }
         }
     }
 }

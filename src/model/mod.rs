@@ -14,7 +14,7 @@ pub mod traffic;
 pub use batch::Batch;
 pub use coverage::Coverage;
 pub use health::Health;
-pub use histogram::{Histogram, HistogramParts};
+pub use histogram::{Histogram, HistogramParts, Recorder};
 pub use message::{MessageRow, Moved, RawMessage};
 pub use packet::{InspectedPacket, Kind, Marks, PacketRecord};
 pub use profile::Profile;

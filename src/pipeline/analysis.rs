@@ -21,6 +21,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SHARDS: usize = 32;
 /// Bins are not made wider than this: all of a capture lies in one or two of them then, and a cell is left per connection.
 const WIDEST_BIN_NS: i64 = 1 << 60;
+/// Buckets of the histograms of times, in all: some 50 MB.
+const MAX_BUCKETS: usize = 1 << 22;
+/// Bits by which times may be kept less finely; beyond that their histograms have no more buckets than a few hundred each.
+const MAX_COARSENESS: u32 = 4;
 /// Batches of a round per worker thread: enough that the end of a round, where workers wait for each other, is seldom.
 const BATCHES_PER_THREAD: usize = 4;
 /// Connection management messages that are kept per input and shard.
@@ -102,6 +106,8 @@ struct Analysis {
     bin_ns: Option<i64>,
     max_cells: usize,
     widened: bool,
+    /// Bits by which times are kept less finely than they might.
+    coarseness: u32,
 }
 
 struct InputState {
@@ -145,6 +151,7 @@ impl Analysis {
             bin_ns: options.bin_ns,
             max_cells: options.max_cells,
             widened: false,
+            coarseness: 0,
         }
     }
 
@@ -163,6 +170,20 @@ impl Analysis {
             own().for_each(|decoded| input.count(decoded));
         });
         self.bound_timeline();
+        self.bound_times();
+    }
+
+    /// Makes times coarser until their histograms fit: as with bins, how coarse they end depends on the packets alone.
+    fn bound_times(&mut self) {
+        while self.coarseness < MAX_COARSENESS && self.buckets(false) > MAX_BUCKETS && self.buckets(true) > MAX_BUCKETS
+        {
+            self.coarseness += 1;
+            self.shards().for_each(|shard| shard.sums.coarsen());
+        }
+    }
+
+    fn buckets(&mut self, exact: bool) -> usize {
+        self.shards().map(|shard| shard.sums.buckets(exact)).sum()
     }
 
     /// Makes bins wider until the timeline fits. How wide they end depends on the packets alone: the cells that a width
@@ -192,6 +213,7 @@ impl Analysis {
             self.inputs.par_iter_mut().map(|input| input.shards.par_iter_mut().map(Shard::finish).collect()).collect();
         // The last messages may have added cells, and the last round left some that join: the width must not depend on where rounds ended.
         self.bound_timeline();
+        self.bound_times();
         let mut coverage = Coverage::default();
         let mut cm = Vec::new();
         let mut cm_lost = 0;
@@ -236,6 +258,12 @@ impl Analysis {
                 "the timeline's bins were widened to {} ns to keep it within {} cells",
                 self.bin_ns.unwrap_or_default(),
                 self.max_cells
+            ));
+        }
+        if self.coarseness > 0 {
+            notes.push(format!(
+                "times are kept to {} % instead of 0.05 %, so that their {MAX_BUCKETS} buckets are enough for all connections",
+                0.05 * f64::from(1u32 << self.coarseness)
             ));
         }
         if settled.continued > 0 {

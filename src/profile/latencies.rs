@@ -20,6 +20,7 @@ pub(super) fn table(rows: &[LatencyRow]) -> PolarsResult<DataFrame> {
         column!(rows, "interval", String, |row| row.timing.interval.name().to_owned()),
         column!(rows, "verb", String, |row| row.timing.verb.name().to_owned()),
         column!(rows, "from_bytes", u64, |row| row.timing.size.from_bytes()),
+        column!(parts, "kept_bits", u32, |(_, parts)| parts.kept_bits),
         column!(rows, "samples", u64, |row| row.histogram.samples()),
         column!(rows, "min_ns", u64, |row| row.histogram.min()),
         column!(rows, "median_ns", u64, |row| row.histogram.quantile(0.5)),
@@ -38,11 +39,11 @@ pub(super) fn buckets(rows: &[LatencyRow]) -> PolarsResult<DataFrame> {
     let of_row = |(latency, row): (usize, &LatencyRow)| {
         row.histogram.parts().buckets.into_iter().map(move |(bucket, count)| (latency as u32, bucket, count))
     };
-    let buckets: Vec<(u32, u32, u64)> = rows.iter().enumerate().flat_map(of_row).collect();
+    let buckets: Vec<(u32, u32, u32)> = rows.iter().enumerate().flat_map(of_row).collect();
     let columns = vec![
         column!(buckets, "latency", u32, |(latency, ..)| *latency),
         column!(buckets, "bucket", u32, |(_, bucket, _)| *bucket),
-        column!(buckets, "count", u64, |(.., count)| *count),
+        column!(buckets, "count", u32, |(.., count)| *count),
     ];
     DataFrame::new(buckets.len(), columns)
 }
@@ -55,8 +56,17 @@ pub(super) fn read(
 ) -> Result<Vec<LatencyRow>, ProfileError> {
     let table = Table::open(&path, bytes)?;
     let (connection, interval, verb) = (table.u32("connection")?, table.text("interval")?, table.text("verb")?);
-    let numbers =
-        ["from_bytes", "min_ns", "max_ns", "sum_ns_high", "sum_ns_low", "sum_of_squares_high", "sum_of_squares_low"];
+    let kept_bits = table.u32("kept_bits")?;
+    let numbers = [
+        "samples",
+        "from_bytes",
+        "min_ns",
+        "max_ns",
+        "sum_ns_high",
+        "sum_ns_low",
+        "sum_of_squares_high",
+        "sum_of_squares_low",
+    ];
     let numbers = table.u64s(numbers)?;
     let row = |row: usize| {
         let name = table.value(&interval, row)?;
@@ -65,10 +75,13 @@ pub(super) fn read(
         let name = table.value(&verb, row)?;
         let verb = Verb::ALL.into_iter().find(|verb| verb.name() == name);
         let verb = verb.ok_or_else(|| table.bad(row, format!("`{name}` is no verb")))?;
-        let [from_bytes, min, max, sum_high, sum_low, squares_high, squares_low] = table.values(&numbers, row)?;
+        let [samples, from_bytes, min, max, sum_high, sum_low, squares_high, squares_low] =
+            table.values(&numbers, row)?;
         let wide = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
         let parts = HistogramParts {
+            kept_bits: table.value(&kept_bits, row)?,
             buckets: Vec::new(),
+            samples,
             extremes: Some((min, max)),
             sum: wide(sum_high, sum_low),
             sum_of_squares: wide(squares_high, squares_low),
@@ -78,7 +91,7 @@ pub(super) fn read(
     };
     let mut rows = (0..table.rows()).map(row).collect::<Result<Vec<_>, ProfileError>>()?;
     let table = Table::open(&buckets_path, buckets_bytes)?;
-    let (latency, bucket, count) = (table.u32("latency")?, table.u32("bucket")?, table.u64("count")?);
+    let (latency, bucket, count) = (table.u32("latency")?, table.u32("bucket")?, table.u32("count")?);
     for row in 0..table.rows() {
         let latency = table.value(&latency, row)?;
         let (_, _, parts) = rows

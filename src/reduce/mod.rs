@@ -14,7 +14,7 @@ mod settle;
 pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 
 use crate::model::traffic::{MpiClass, MpiSums, Votes};
-use crate::model::{Histogram, MpiMessage, PacketRecord, Seen, Sight, Start, Sums, Timing, TimingKey, Turn};
+use crate::model::{MpiMessage, PacketRecord, Recorder, Seen, Sight, Start, Sums, Timing, TimingKey, Turn};
 use bins::{Bins, Slot};
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub struct Partial {
     times_ns: Option<(i64, i64)>,
     mpi: BTreeMap<MpiClass, MpiSums>,
     votes: Votes,
-    timings: BTreeMap<(Sight, TimingKey), Histogram>,
+    timings: BTreeMap<(Sight, TimingKey), Recorder>,
     bins: Bins,
 }
 
@@ -51,13 +51,15 @@ pub struct Partial {
 pub struct Accumulator {
     partials: Vec<Partial>,
     bin_ns: Option<i64>,
+    /// How often times were made coarser.
+    coarseness: u32,
 }
 
 impl Accumulator {
     /// An empty one. `bin_ns` is the width of the timeline's bins; `None` for no timeline.
     #[must_use]
     pub fn new(bin_ns: Option<i64>) -> Self {
-        Self { partials: Vec::new(), bin_ns }
+        Self { partials: Vec::new(), bin_ns, coarseness: 0 }
     }
 
     /// Adds a packet.
@@ -99,7 +101,13 @@ impl Accumulator {
     /// Adds a time between packets.
     pub fn timing(&mut self, timing: &Timing) {
         let Some(partial) = self.partials.get_mut(timing.connection as usize) else { return };
-        partial.timings.entry((timing.sight, timing.key)).or_default().record(timing.ns);
+        let coarseness = self.coarseness;
+        let recorder = partial.timings.entry((timing.sight, timing.key)).or_insert_with(|| {
+            let mut recorder = Recorder::default();
+            (0..coarseness).for_each(|_| recorder.coarsen());
+            recorder
+        });
+        recorder.record(timing.ns);
     }
 
     /// Adds an MPI message.
@@ -116,6 +124,18 @@ impl Accumulator {
     /// Cells of the timeline that are held. With `exact`, those of the same bin are joined first.
     pub fn cells(&mut self, exact: bool) -> usize {
         self.partials.iter_mut().map(|partial| partial.bins.cells(exact)).sum()
+    }
+
+    /// Buckets of times that are held. With `exact`, equal ones are joined first.
+    pub fn buckets(&mut self, exact: bool) -> usize {
+        let recorders = self.partials.iter_mut().flat_map(|partial| partial.timings.values_mut());
+        recorders.map(|recorder| recorder.buckets(exact)).sum()
+    }
+
+    /// Keeps one bit less of each time.
+    pub fn coarsen(&mut self) {
+        self.coarseness += 1;
+        self.partials.iter_mut().flat_map(|partial| partial.timings.values_mut()).for_each(Recorder::coarsen);
     }
 
     /// Makes the bins twice as wide.

@@ -178,7 +178,7 @@ impl One {
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
         let right = if twice { Sight::Twice } else { Sight::Alone };
         let timings = partial.timings.into_iter().filter(|((sight, _), _)| *sight == right || *sight == Sight::Any);
-        let timings = timings.map(|((_, key), histogram)| (key, histogram)).collect();
+        let timings = timings.map(|((_, key), recorder)| (key, recorder.finish())).collect();
         let totals = ConnectionTotals {
             key,
             times_ns,

@@ -6,7 +6,7 @@
 use super::units::group;
 use super::who::{By, Label, Who};
 use crate::model::profile::CmRow;
-use crate::model::{Histogram, Interval, Kind, Profile, TimingKey};
+use crate::model::{Histogram, Interval, Kind, Profile, Recorder, TimingKey};
 use ibscope_parsers::Endpoint;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ pub fn latencies(profile: &Profile, apart: Apart) -> BTreeMap<Key, Histogram> {
 /// Set-up (REQ to RTU) and tear-down (DREQ to DREP) of connections, by who begins it and with whom.
 fn connections(cm: &[CmRow]) -> BTreeMap<(&'static str, Endpoint, Endpoint), Histogram> {
     let mut begun: BTreeMap<(&str, Endpoint, Endpoint, u32), i64> = BTreeMap::new();
-    let mut table: BTreeMap<(&'static str, Endpoint, Endpoint), Histogram> = BTreeMap::new();
+    let mut table: BTreeMap<(&'static str, Endpoint, Endpoint), Recorder> = BTreeMap::new();
     for row in cm {
         let (src, dst, id) = (row.src, row.dst, row.local_comm_id);
         let ended = match row.message.as_str() {
@@ -91,7 +91,7 @@ fn connections(cm: &[CmRow]) -> BTreeMap<(&'static str, Endpoint, Endpoint), His
             table.entry((interval, src, dst)).or_default().record(ns);
         }
     }
-    table
+    table.into_iter().map(|(key, recorder)| (key, recorder.finish())).collect()
 }
 
 /// A time for people: three digits and a unit.
