@@ -5,7 +5,7 @@ const KEPT_BITS: u32 = 11;
 /// Fewest bits that are kept when room is short: two significant digits.
 const FEWEST_BITS: u32 = 7;
 /// Values that a recorder collects before it sorts them in.
-const MAX_PENDING: usize = 256;
+const MAX_PENDING: usize = 64;
 
 /// Counts of values by bucket, and their exact extremes and sums.
 ///

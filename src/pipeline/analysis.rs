@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SHARDS: usize = 32;
 /// Bins are not made wider than this: all of a capture lies in one or two of them then, and a cell is left per connection.
 const WIDEST_BIN_NS: i64 = 1 << 60;
-/// Buckets of the histograms of times, in all: some 50 MB.
-const MAX_BUCKETS: usize = 1 << 22;
+/// Buckets of the histograms of times, in all: some 25 MB.
+const MAX_BUCKETS: usize = 1 << 21;
 /// Bits by which times may be kept less finely; beyond that their histograms have no more buckets than a few hundred each.
 const MAX_COARSENESS: u32 = 4;
 /// Batches of a round per worker thread: enough that the end of a round, where workers wait for each other, is seldom.
@@ -241,7 +241,7 @@ impl Analysis {
             }
             partials.push(partial);
         }
-        let settled = reduce::settle(partials);
+        let mut settled = reduce::settle(partials);
         for (input, copies) in inputs.iter_mut().zip(&settled.inputs) {
             input.coverage.mirror_copies = copies.mirror_copies;
             input.coverage.missing_packets = copies.missing_packets;
@@ -325,7 +325,7 @@ impl Analysis {
             cm,
             ..Profile::default()
         };
-        fill(&mut profile, &settled.connections, &belief, &paired);
+        fill(&mut profile, &mut settled.connections, &belief, &paired);
         let row = |input: usize, key: &ConnectionKey| {
             let index = settled.connections.binary_search_by_key(key, |connection| connection.key).ok()?;
             settled.connections[index].inputs.contains(&(input as u32)).then_some(index as u32)

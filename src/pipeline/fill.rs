@@ -8,8 +8,8 @@ use ibscope_parsers::mpi::Operation;
 use std::collections::BTreeMap;
 
 /// Writes the tables of connections, time and collective operations.
-pub(super) fn fill(profile: &mut Profile, connections: &[ConnectionTotals], belief: &Belief, paired: &Pairs) {
-    for (index, connection) in connections.iter().enumerate() {
+pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], belief: &Belief, paired: &Pairs) {
+    for (index, connection) in connections.iter_mut().enumerate() {
         let key = &connection.key;
         let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
@@ -44,9 +44,12 @@ pub(super) fn fill(profile: &mut Profile, connections: &[ConnectionTotals], beli
             let operation = operation.name().to_owned();
             profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
         }
-        for (&timing, histogram) in &connection.timings {
-            profile.latencies.push(LatencyRow { connection: index as u32, timing, histogram: histogram.clone() });
-        }
+        let timings = std::mem::take(&mut connection.timings);
+        profile.latencies.extend(timings.into_iter().map(|(timing, histogram)| LatencyRow {
+            connection: index as u32,
+            timing,
+            histogram,
+        }));
         for bin in &connection.bins {
             let mut traffic = bin.traffic;
             traffic += mpi(&mut bin.mpi.iter().copied());

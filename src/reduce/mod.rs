@@ -42,7 +42,8 @@ pub struct Partial {
     times_ns: Option<(i64, i64)>,
     mpi: BTreeMap<MpiClass, MpiSums>,
     votes: Votes,
-    timings: BTreeMap<(Sight, TimingKey), Recorder>,
+    /// A connection has a few: its kinds of messages and answers.
+    timings: Vec<((Sight, TimingKey), Recorder)>,
     bins: Bins,
 }
 
@@ -102,12 +103,15 @@ impl Accumulator {
     pub fn timing(&mut self, timing: &Timing) {
         let Some(partial) = self.partials.get_mut(timing.connection as usize) else { return };
         let coarseness = self.coarseness;
-        let recorder = partial.timings.entry((timing.sight, timing.key)).or_insert_with(|| {
-            let mut recorder = Recorder::default();
-            (0..coarseness).for_each(|_| recorder.coarsen());
-            recorder
-        });
+        let key = (timing.sight, timing.key);
+        if let Some((_, recorder)) = partial.timings.iter_mut().find(|(of, _)| *of == key) {
+            recorder.record(timing.ns);
+            return;
+        }
+        let mut recorder = Recorder::default();
+        (0..coarseness).for_each(|_| recorder.coarsen());
         recorder.record(timing.ns);
+        partial.timings.push((key, recorder));
     }
 
     /// Adds an MPI message.
@@ -128,14 +132,17 @@ impl Accumulator {
 
     /// Buckets of times that are held. With `exact`, equal ones are joined first.
     pub fn buckets(&mut self, exact: bool) -> usize {
-        let recorders = self.partials.iter_mut().flat_map(|partial| partial.timings.values_mut());
-        recorders.map(|recorder| recorder.buckets(exact)).sum()
+        let recorders = self.partials.iter_mut().flat_map(|partial| partial.timings.iter_mut());
+        recorders.map(|(_, recorder)| recorder.buckets(exact)).sum()
     }
 
     /// Keeps one bit less of each time.
     pub fn coarsen(&mut self) {
         self.coarseness += 1;
-        self.partials.iter_mut().flat_map(|partial| partial.timings.values_mut()).for_each(Recorder::coarsen);
+        self.partials
+            .iter_mut()
+            .flat_map(|partial| partial.timings.iter_mut())
+            .for_each(|(_, recorder)| recorder.coarsen());
     }
 
     /// Makes the bins twice as wide.
