@@ -87,6 +87,7 @@ pub(super) struct Drawing {
 }
 
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "flags that have nothing to do with each other")]
 pub(super) struct Analyze {
     /// Captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
     #[arg(required = true, value_name = "CAPTURE")]
