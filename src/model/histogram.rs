@@ -4,7 +4,9 @@
 const KEPT_BITS: u32 = 11;
 /// Fewest bits that are kept when room is short: two significant digits.
 const FEWEST_BITS: u32 = 7;
-/// Values that a recorder collects before it sorts them in.
+/// Buckets up to which a recorder puts values in one by one.
+const FEW_BUCKETS: usize = 64;
+/// Values that it collects before it sorts them in, beyond that.
 const MAX_PENDING: usize = 64;
 
 /// Counts of values by bucket, and their exact extremes and sums.
@@ -214,9 +216,19 @@ impl Recorder {
             Some(histogram.extremes.map_or((value, value), |(min, max)| (min.min(value), max.max(value))));
         histogram.sum += u128::from(value);
         histogram.sum_of_squares = histogram.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
-        self.pending.push(bucket(value, histogram.kept_bits));
-        if self.pending.len() >= MAX_PENDING {
-            self.sort_in();
+        let found = bucket(value, histogram.kept_bits);
+        let buckets = &mut histogram.buckets;
+        // Few buckets are quickly moved; of many, values are collected first.
+        if buckets.len() >= FEW_BUCKETS {
+            self.pending.push(found);
+            if self.pending.len() >= MAX_PENDING {
+                self.sort_in();
+            }
+            return;
+        }
+        match buckets.binary_search_by_key(&found, |(bucket, _)| *bucket) {
+            Ok(at) => buckets[at].1 = buckets[at].1.saturating_add(1),
+            Err(at) => buckets.insert(at, (found, 1)),
         }
     }
 

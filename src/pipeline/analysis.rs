@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SHARDS: usize = 32;
 /// Bins are not made wider than this: all of a capture lies in one or two of them then, and a cell is left per connection.
 const WIDEST_BIN_NS: i64 = 1 << 60;
-/// Buckets of the histograms of times, in all: some 25 MB.
-const MAX_BUCKETS: usize = 1 << 21;
+/// Buckets of the histograms of times, in all: some 8 MB where each is full.
+const MAX_BUCKETS: usize = 1 << 19;
 /// Bits by which times may be kept less finely; beyond that their histograms have no more buckets than a few hundred each.
 const MAX_COARSENESS: u32 = 4;
 /// Batches of a round per worker thread: enough that the end of a round, where workers wait for each other, is seldom.
