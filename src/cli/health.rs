@@ -10,7 +10,7 @@ use std::process::ExitCode;
 pub(super) fn run(args: &Health) -> anyhow::Result<ExitCode> {
     let source = &args.source;
     input::whole(&source.inputs, &source.reading, "health")?;
-    let needs = Needs { icrc: true, ..Needs::default() };
+    let needs = Needs { health: true, ..Needs::default() };
     let profile = input::profile(&source.inputs, &source.reading, needs)?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(health::table(&profile).as_bytes()),

@@ -69,8 +69,8 @@ pub(super) struct Needs {
     pub(super) no_mpi: bool,
     /// Width of the timeline's bins; `None` where no timeline is needed.
     pub(super) bin_ns: Option<i64>,
-    /// Check sums are verified.
-    pub(super) icrc: bool,
+    /// What goes wrong is followed, and check sums are verified.
+    pub(super) health: bool,
     /// Times between packets are measured.
     pub(super) times: bool,
 }
@@ -98,7 +98,8 @@ pub(super) fn profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> an
     }
     options.read_mpi = !needs.no_mpi;
     options.read_times = needs.times;
-    options.check_icrc = needs.icrc;
+    options.read_health = needs.health;
+    options.check_icrc = needs.health;
     options.bin_ns = needs.bin_ns;
     analyze(inputs, &options)
 }

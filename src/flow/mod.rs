@@ -67,6 +67,8 @@ pub struct Tracker {
     depth: Depth,
     /// Times between packets are measured.
     times: bool,
+    /// What goes wrong is followed.
+    follows_health: bool,
     index: HashMap<ConnectionKey, u32, FixedState>,
     connections: Vec<Connection>,
     /// Largest payload of a First or Middle packet between two endpoints (in order): the path MTU.
@@ -123,12 +125,13 @@ pub struct Events {
 
 impl Tracker {
     /// A tracker that has seen nothing. `times` asks for the times between packets, which take [`Depth::Envelopes`] at least: what
-    /// answers what is told by the pairs of connections.
+    /// answers what is told by the pairs of connections. `health` asks for what goes wrong.
     #[must_use]
-    pub fn new(depth: Depth, times: bool) -> Self {
+    pub fn new(depth: Depth, times: bool, health: bool) -> Self {
         Self {
             depth,
             times: times && depth >= Depth::Envelopes,
+            follows_health: health,
             index: HashMap::default(),
             connections: Vec::new(),
             mtu_bytes: HashMap::default(),
@@ -159,7 +162,9 @@ impl Tracker {
         };
         let counts_message = opcode.is_request() && !(opcode.is_first() || opcode.is_middle());
         let seen = Seen { connection: id, turn, occurrence, counts_message };
-        self.health(packet, &key, &seen, number, span);
+        if self.follows_health {
+            self.health(packet, &key, &seen, number, span);
+        }
         if self.times && occurrence <= 2 && packet.kind() == Kind::Data && packet.time_ns != PacketRecord::NO_TIME {
             if matches!(turn, Turn::Request | Turn::Response) {
                 self.time_sight(id, packet, turn, (number, occurrence), &mut events.timings);

@@ -133,7 +133,7 @@ impl Analysis {
     fn new(inputs: usize, options: &Options, depth: Depth) -> Self {
         let file = SpillFile::default();
         let shard = || Shard {
-            tracker: Tracker::new(depth, options.read_times),
+            tracker: Tracker::new(depth, options.read_times, options.read_health),
             sums: Accumulator::new(options.bin_ns),
             cm: Vec::new(),
             cm_lost: 0,

@@ -50,6 +50,8 @@ pub struct Options {
     pub read_mpi: bool,
     /// Measure the times between packets; takes `read_mpi`, which tells what answers what.
     pub read_times: bool,
+    /// Follow what goes wrong, per connection.
+    pub read_health: bool,
     /// Verify the ICRC of every packet that was captured whole.
     pub check_icrc: bool,
     /// Compute SHA-256 of the inputs beside XXH3-128.
@@ -72,6 +74,7 @@ impl Default for Options {
             max_cells: DEFAULT_MAX_CELLS,
             read_mpi: true,
             read_times: true,
+            read_health: true,
             check_icrc: true,
             sha256: false,
             from: None,
