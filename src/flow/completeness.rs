@@ -55,7 +55,7 @@ impl Tracker {
         // Votes for each request connection, of all that claim it: the clear one answers it, if it has no clearer one itself.
         let mut claims: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
         for (id, _) in keys {
-            for (request, votes) in self.pairing.votes(*id) {
+            for (request, votes) in self.pairing.ballot().votes(*id) {
                 claims.entry(*request).or_default().push((*id, *votes));
             }
         }
@@ -79,7 +79,7 @@ impl Tracker {
 
     /// The connection whose requests this one answers, where that is clear, and the votes for it.
     fn clear_partner(&self, answering: u32) -> Option<(u32, u32)> {
-        clear(self.pairing.votes(answering))
+        clear(self.pairing.ballot().votes(answering))
     }
 
     /// The connection that answers this one, while the input goes on.
@@ -88,7 +88,7 @@ impl Tracker {
         if let Some(known) = self.connections[request as usize].health.partner.filter(|id| answers(id).is_some()) {
             return Some(known);
         }
-        let votes = |id: u32| self.pairing.votes(id).iter().find(|(partner, _)| *partner == request);
+        let votes = |id: u32| self.pairing.ballot().votes(id).iter().find(|(partner, _)| *partner == request);
         let claims: Vec<(u32, u32)> =
             (0..self.connections.len() as u32).filter_map(|id| Some((id, votes(id)?.1))).collect();
         let (found, votes) = clear(&claims).filter(|(id, _)| answers(id).is_some())?;
@@ -172,7 +172,8 @@ impl Tracker {
     }
 }
 
-/// The connection with most votes, if no other has half as many, and its votes.
+/// The connection with most votes, if no other has half as many, and its votes. Stricter than `clear_favourite` at exactly two to one: loss is not to be
+/// told on a doubt.
 fn clear(votes: &[(u32, u32)]) -> Option<(u32, u32)> {
     let &(best, most) = votes.iter().max_by_key(|(_, count)| *count)?;
     let others = votes.iter().filter(|(other, _)| *other != best).map(|(_, count)| *count).max();

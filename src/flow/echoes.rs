@@ -3,6 +3,7 @@
 //! A ready to send carries the sender's request number, and the receiver's answer (clear to send, done) repeats it. The
 //! answer comes on the other direction of the same connection, or at least between the same processes.
 
+use super::ballot::Ballot;
 use foldhash::fast::FixedState;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::Name;
@@ -10,16 +11,15 @@ use std::collections::HashMap;
 
 /// Requests that may wait for their answer. Beyond that all are forgotten: the answers were not captured.
 const MAX_WAITING: usize = 1 << 12;
-/// Connections whose requests with the same number may wait, and partners that are counted per connection.
-const MAX_PARTNERS: usize = 16;
+/// Connections whose requests with the same number may wait.
+const MAX_NAMESAKES: usize = 16;
 
 /// Votes for the other direction of connections.
 #[derive(Debug, Default)]
 pub(super) struct Echoes {
     /// Numbers of connections by sender, receiver and request: processes of one node may use the same numbers.
     waiting: HashMap<(Endpoint, Endpoint, Name), Vec<u32>, FixedState>,
-    /// By number of the connection that answers.
-    votes: HashMap<u32, Vec<(u32, u32)>, FixedState>,
+    ballot: Ballot,
 }
 
 impl Echoes {
@@ -29,7 +29,7 @@ impl Echoes {
             self.waiting.clear();
         }
         let connections = self.waiting.entry((src, dst, name)).or_default();
-        if connections.len() < MAX_PARTNERS && !connections.contains(&connection) {
+        if connections.len() < MAX_NAMESAKES && !connections.contains(&connection) {
             connections.push(connection);
         }
     }
@@ -37,18 +37,13 @@ impl Echoes {
     /// An answer that repeats one, from its receiver: a vote for each connection that waits for it.
     pub(super) fn answer(&mut self, (src, dst): (Endpoint, Endpoint), name: Name, connection: u32) {
         let Some(candidates) = self.waiting.get(&(dst, src, name)) else { return };
-        let votes = self.votes.entry(connection).or_default();
         for candidate in candidates {
-            if let Some((_, count)) = votes.iter_mut().find(|(partner, _)| partner == candidate) {
-                *count += 1;
-            } else if votes.len() < MAX_PARTNERS {
-                votes.push((*candidate, 1));
-            }
+            self.ballot.vote(connection, *candidate);
         }
     }
 
-    /// The votes of a connection that answers: numbers of connections in the other direction, and how often.
-    pub(super) fn votes(&self, connection: u32) -> &[(u32, u32)] {
-        self.votes.get(&connection).map_or(&[], Vec::as_slice)
+    /// The votes of connections that answer.
+    pub(super) const fn ballot(&self) -> &Ballot {
+        &self.ballot
     }
 }

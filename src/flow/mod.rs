@@ -9,6 +9,7 @@
 //! repeat: that is known only when the whole input has been seen (`reduce`).
 
 mod assembly;
+mod ballot;
 mod cm;
 mod completeness;
 mod echoes;
@@ -223,7 +224,7 @@ impl Tracker {
             let [requests, responses, _] = &connection.ledgers;
             let overflowed = requests.overflowed() || responses.overflowed();
             let partner = |&(partner, votes): &(u32, u32)| (keys[partner as usize].1.dest_qp, u64::from(votes));
-            let partners = [self.pairing.votes(*id), self.echoes.votes(*id)];
+            let partners = [self.pairing.ballot(), self.echoes.ballot()].map(|ballot| ballot.votes(*id));
             ConnectionEnd {
                 key: *key,
                 missing: connection.missing,

@@ -11,13 +11,12 @@
 //! ```
 //! Libraries that start every queue pair at PSN 0 make single votes worthless and sums clear. `ranks` weighs them.
 
+use super::ballot::Ballot;
 use crate::model::ConnectionKey;
 use foldhash::fast::FixedState;
 use ibscope_parsers::Endpoint;
 use std::collections::HashMap;
 
-/// Partners that are counted per connection.
-const MAX_PARTNERS: usize = 16;
 /// Connections that can wait for an answer with the same PSN, between two endpoints in one direction.
 const MAX_WAITING: usize = 16;
 /// PSNs that can wait between two endpoints in one direction. Beyond that all are forgotten: the answers were not
@@ -26,16 +25,12 @@ const MAX_PSNS: usize = 1 << 12;
 /// Votes that settle a connection's partner: from there on neither its requests nor its answers are looked at.
 const SETTLED: u32 = 64;
 
-/// How much better the favourite must be than the next.
-const CLEAR: u32 = 2;
-
 /// Votes for the other direction of connections.
 #[derive(Debug, Default)]
 pub(super) struct Pairing {
     /// By sender and receiver of the requests.
     waiting: HashMap<(Endpoint, Endpoint), Waiting, FixedState>,
-    /// By number of the connection that answers.
-    votes: HashMap<u32, Vec<(u32, u32)>, FixedState>,
+    ballot: Ballot,
     /// Connections whose requests, and whose answers, need not be looked at any more.
     settled_requests: Settled,
     settled_answers: Settled,
@@ -84,19 +79,14 @@ impl Pairing {
         }
         let Some(waiting) = self.waiting.get_mut(&(key.dst, key.src)) else { return };
         let Some(candidates) = waiting.get_mut(&psn) else { return };
-        let votes = self.votes.entry(connection).or_default();
         let mut settled = None;
         for candidate in candidates.iter() {
-            if let Some((_, count)) = votes.iter_mut().find(|(partner, _)| partner == candidate) {
-                *count += 1;
-                if *count == SETTLED {
-                    settled = Some(*candidate);
-                }
-            } else if votes.len() < MAX_PARTNERS {
-                votes.push((*candidate, 1));
+            if self.ballot.vote(connection, *candidate) == SETTLED {
+                settled = Some(*candidate);
             }
         }
         // The likeliest of the candidates has its answer now.
+        let votes = self.ballot.votes(connection);
         let votes_for =
             |candidate: &u32| votes.iter().find(|(partner, _)| partner == candidate).map(|(_, count)| *count);
         if let Some(index) = (0..candidates.len()).max_by_key(|&index| votes_for(&candidates[index])) {
@@ -116,16 +106,13 @@ impl Pairing {
         waiting.shrink_to_fit();
     }
 
-    /// The connection whose requests this one answers, if that is clear by now: the favourite has twice the votes of the next.
-    pub(super) fn partner(&self, connection: u32) -> Option<u32> {
-        let votes = self.votes(connection);
-        let &(best, most) = votes.iter().max_by_key(|(_, count)| *count)?;
-        let next = votes.iter().filter(|(partner, _)| *partner != best).map(|(_, count)| *count).max().unwrap_or(0);
-        (most >= next.saturating_mul(CLEAR)).then_some(best)
+    /// The votes of connections that answer.
+    pub(super) const fn ballot(&self) -> &Ballot {
+        &self.ballot
     }
 
-    /// The votes of a connection that answers: numbers of connections in the other direction, and how often.
-    pub(super) fn votes(&self, connection: u32) -> &[(u32, u32)] {
-        self.votes.get(&connection).map_or(&[], Vec::as_slice)
+    /// The connection whose requests this one answers, if that is clear by now.
+    pub(super) fn partner(&self, connection: u32) -> Option<u32> {
+        self.ballot.partner(connection)
     }
 }

@@ -213,7 +213,6 @@ impl Tracker {
         }
         if self.depth >= Depth::Messages {
             self.messages.transport(pair, (id, self.pairing.partner(id)), message, &envelopes);
-            events.messages.extend(self.messages.take());
         }
     }
 
@@ -237,9 +236,6 @@ impl Tracker {
                     events.mpi.push((id, MpiMessage { form: Form::Nccl, envelope, mpi_bytes, time_ns }));
                 }
             }
-        }
-        if self.depth >= Depth::Messages {
-            events.messages.extend(self.messages.take());
         }
     }
 }

@@ -32,8 +32,6 @@ pub(super) struct Clock {
     /// Entries that `answered` and each of `firsts` may hold.
     room: usize,
     last_start_ns: Option<i64>,
-    /// Requests given up because too many waited.
-    forgotten: u64,
 }
 
 /// A request that wants an answer.
@@ -171,7 +169,6 @@ impl Clock {
     pub(super) fn asks(&mut self, packet: &PacketRecord, verb: Verb, bytes: u64) {
         if self.waiting.len() == MAX_WAITING {
             self.waiting.pop_front();
-            self.forgotten += 1;
         }
         let size = SizeClass::of(bytes);
         let time_ns = packet.time_ns;

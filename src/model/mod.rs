@@ -20,4 +20,6 @@ pub use packet::{InspectedPacket, Kind, Marks, PacketRecord};
 pub use profile::Profile;
 pub use rank_index::RankIndex;
 pub use timing::{Interval, Sight, SizeClass, Timing, TimingKey, Verb};
-pub use traffic::{ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup};
+pub use traffic::{
+    ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup, clear_favourite,
+};

@@ -295,6 +295,16 @@ pub struct ConnectionTotals {
     pub bins: Vec<BinTotals>,
 }
 
+/// How much better the favourite must be than the next.
+const CLEAR: u64 = 2;
+
+/// The candidate with clearly the most votes: twice as many as the next.
+pub fn clear_favourite<T: Copy + Ord>(votes: impl Iterator<Item = (T, u64)> + Clone) -> Option<T> {
+    let (best, most) = votes.clone().max_by_key(|&(candidate, count)| (count, std::cmp::Reverse(candidate)))?;
+    let next = votes.filter(|(candidate, _)| *candidate != best).map(|(_, count)| count).max().unwrap_or(0);
+    (most >= next.saturating_mul(CLEAR).max(1)).then_some(best)
+}
+
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueuePair {

@@ -372,9 +372,7 @@ impl Shard {
             }
         }
     }
-}
 
-impl Shard {
     fn take_events(&mut self) {
         for (connection, start) in self.events.starts.drain(..) {
             self.sums.start(connection, start);

@@ -8,7 +8,7 @@
 use super::Witnesses;
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Introduction, Kind, QueuePair, Wireup};
+use crate::model::{Introduction, Kind, QueuePair, Wireup, clear_favourite};
 use ibscope_parsers::mpi::ucx_wireup::qpns;
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,9 +44,6 @@ impl Evidence {
         }
     }
 }
-
-/// How much better the favourite must be than the next.
-const CLEAR: u64 = 2;
 
 /// Queue pairs and their partners, both ways round.
 #[derive(Clone, Debug, Default)]
@@ -205,8 +202,12 @@ fn by_votes(
         for candidates in votes.values_mut() {
             candidates.retain(|end, _| !pairs.partners.contains_key(end));
         }
-        let favourites: BTreeMap<QueuePair, QueuePair> =
-            votes.iter().filter_map(|(end, candidates)| Some((*end, favourite(candidates)?))).collect();
+        let favourites: BTreeMap<QueuePair, QueuePair> = votes
+            .iter()
+            .filter_map(|(end, candidates)| {
+                Some((*end, clear_favourite(candidates.iter().map(|(end, count)| (*end, *count)))?))
+            })
+            .collect();
         let mutual: Vec<(QueuePair, QueuePair)> = favourites
             .iter()
             .filter(|(end, other)| end < other && favourites.get(other) == Some(end))
@@ -217,11 +218,4 @@ fn by_votes(
         }
         mutual.into_iter().for_each(|(end, other)| pairs.pair(end, other, evidence));
     }
-}
-
-/// The candidate with clearly the most votes.
-fn favourite(candidates: &BTreeMap<QueuePair, u64>) -> Option<QueuePair> {
-    let (best, most) = candidates.iter().max_by_key(|&(end, count)| (*count, std::cmp::Reverse(*end)))?;
-    let next = candidates.iter().filter(|(end, _)| *end != best).map(|(_, count)| *count).max().unwrap_or(0);
-    (*most >= next.saturating_mul(CLEAR).max(1)).then_some(*best)
 }

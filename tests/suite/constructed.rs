@@ -290,22 +290,28 @@ fn mvapich2_fast_path_with_cached_headers() {
     job.check();
 }
 
-/// Under back-pressure several messages share a SEND, each with its header of 40 bytes, unaligned.
+/// Messages of these lengths in one SEND, each with its header of 40 bytes, unaligned.
+fn mvapich2_together(job: &mut Job, pair: (usize, usize), number: usize, first_sequence: usize, lengths: &[usize]) {
+    let mut payload = Vec::new();
+    for (part, &bytes) in lengths.iter().enumerate() {
+        let (sequence, identity) = ((first_sequence + part) as u16, mpich_identity(pair.0, number + part));
+        payload.extend(mvapich2::envelope(mvapich2::EAGER_SEND, sequence, identity, bytes).then(&data(bytes)));
+        job.sent(pair, is_collective(number + part), bytes);
+    }
+    job.send(pair, &payload);
+}
+
+/// Under back-pressure several messages share a SEND.
 #[test]
 fn mvapich2_coalesced_sends() {
     let mut job = Job::new(&[0, 1, 2]);
     rounds(&mut job, 8, |job, number, pair| {
-        let mut payload = Vec::new();
-        let parts = if number < 4 { 1 } else { 3 };
-        for part in 0..parts {
-            let bytes = 5 + 7 * part + number;
-            let sequence = (if number < 4 { number } else { number * 3 - 8 + part }) as u16;
-            let header =
-                mvapich2::envelope(mvapich2::EAGER_SEND, sequence, mpich_identity(pair.0, number + part), bytes);
-            payload.extend(header.then(&data(bytes)));
-            job.sent(pair, is_collective(number + part), bytes);
+        let lengths = [5, 12, 19].map(|bytes| bytes + number);
+        if number < 4 {
+            mvapich2_together(job, pair, number, number, &lengths[..1]);
+        } else {
+            mvapich2_together(job, pair, number, number * 3 - 8, &lengths);
         }
-        job.send(pair, &payload);
     });
     job.check();
 }
@@ -315,16 +321,7 @@ fn mvapich2_coalesced_sends() {
 fn mvapich2_coalesced_sends_of_several_packets() {
     let mut job = Job::new(&[0, 1, 2]);
     rounds(&mut job, 8, |job, number, pair| {
-        let mut payload = Vec::new();
-        for part in 0..3 {
-            let bytes = 2000 + 300 * part + number;
-            let sequence = (number * 3 + part) as u16;
-            let header =
-                mvapich2::envelope(mvapich2::EAGER_SEND, sequence, mpich_identity(pair.0, number + part), bytes);
-            payload.extend(header.then(&data(bytes)));
-            job.sent(pair, is_collective(number + part), bytes);
-        }
-        job.send(pair, &payload);
+        mvapich2_together(job, pair, number, number * 3, &[2000, 2300, 2600].map(|bytes| bytes + number));
     });
     job.check();
 }
