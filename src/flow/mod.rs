@@ -301,6 +301,10 @@ impl Tracker {
             return *id;
         }
         let id = self.connections.len() as u32;
+        // A connection takes a KiB, so room is not doubled.
+        if self.connections.len() == self.connections.capacity() {
+            self.connections.reserve_exact(self.connections.len() / 8 + 8);
+        }
         self.connections.push(Connection::default());
         self.index.insert(key, id);
         id

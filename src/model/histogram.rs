@@ -5,7 +5,7 @@ const KEPT_BITS: u32 = 11;
 /// Fewest bits that are kept when room is short: two significant digits.
 const FEWEST_BITS: u32 = 7;
 /// Buckets up to which a recorder puts values in one by one.
-const FEW_BUCKETS: usize = 64;
+const FEW_BUCKETS: usize = 1024;
 /// Values that it collects before it sorts them in, beyond that.
 const MAX_PENDING: usize = 64;
 

@@ -8,6 +8,7 @@ pub mod message;
 pub mod packet;
 pub mod profile;
 pub mod rank_index;
+pub mod sample;
 pub mod timing;
 pub mod traffic;
 
@@ -19,6 +20,7 @@ pub use message::{MessageRow, Moved, RawMessage};
 pub use packet::{InspectedPacket, Kind, Marks, PacketRecord};
 pub use profile::Profile;
 pub use rank_index::RankIndex;
+pub use sample::Sample;
 pub use timing::{Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
     ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup, clear_favourite,

@@ -31,7 +31,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Version of the format that this program writes and reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 const DOCUMENT: &str = "profile.json";
 const CONNECTIONS: &str = "connections.parquet";

@@ -67,6 +67,10 @@ impl Accumulator {
     pub fn packet(&mut self, packet: &PacketRecord, seen: &Seen) {
         let index = seen.connection as usize;
         if index >= self.partials.len() {
+            // As for the connections of a tracker: room is not doubled.
+            if index >= self.partials.capacity() {
+                self.partials.reserve_exact(index / 8 + 8);
+            }
             self.partials.resize_with(index + 1, Partial::default);
         }
         let bin_ns = self.bin_ns;

@@ -1,0 +1,97 @@
+//! A sample that two captures of the same packets draw alike, without knowing of each other.
+
+/// The items with the smallest hashes: at most `room` of them, whatever the order in which they come. Of two samples of the same items, drawn by
+/// the same hash, everything below the lower of their limits stands in both.
+#[derive(Clone, Debug)]
+pub struct Sample<T> {
+    room: usize,
+    /// Hashes from here on are not kept.
+    limit: u64,
+    kept: Vec<(u64, T)>,
+}
+
+impl<T> Sample<T> {
+    /// An empty one with room for at least one item.
+    #[must_use]
+    pub const fn new(room: usize) -> Self {
+        Self { room: if room == 0 { 1 } else { room }, limit: u64::MAX, kept: Vec::new() }
+    }
+
+    /// True where an item with this hash would be kept for now.
+    #[inline]
+    #[must_use]
+    pub const fn wants(&self, hash: u64) -> bool {
+        hash < self.limit
+    }
+
+    /// Takes an item; items of equal hash all stay.
+    pub fn add(&mut self, hash: u64, item: T) {
+        if !self.wants(hash) {
+            return;
+        }
+        self.kept.push((hash, item));
+        // Twice the room, so that putting things right is seldom.
+        if self.kept.len() >= 2 * self.room {
+            self.prune();
+        }
+    }
+
+    /// Adds the items of another.
+    pub fn merge(&mut self, other: Self) {
+        self.limit = self.limit.min(other.limit);
+        for (hash, item) in other.kept {
+            self.add(hash, item);
+        }
+        let limit = self.limit;
+        self.kept.retain(|(hash, _)| *hash < limit);
+    }
+
+    fn prune(&mut self) {
+        if self.kept.len() <= self.room {
+            return;
+        }
+        let (_, (first_out, _), _) = self.kept.select_nth_unstable_by_key(self.room, |(hash, _)| *hash);
+        self.limit = *first_out;
+        let limit = self.limit;
+        self.kept.retain(|(hash, _)| *hash < limit);
+    }
+
+    /// The limit below which nothing is missing, and the items sorted by hash; those of equal hash in the order in which they came.
+    #[must_use]
+    pub fn finish(mut self) -> (u64, Vec<(u64, T)>) {
+        self.prune();
+        // Pruning moves items about, and those of equal hash may have changed places; whoever cares compares what they hold.
+        self.kept.sort_by_key(|(hash, _)| *hash);
+        (self.limit, self.kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_smallest_hashes_are_kept_in_any_order(hashes in prop::collection::vec(0u64..500, 0..300), room in 1usize..40, split in 0usize..300) {
+            let whole = |hashes: &[u64]| {
+                let mut sample = Sample::new(room);
+                hashes.iter().for_each(|&hash| sample.add(hash, hash));
+                sample
+            };
+            let (limit, kept) = whole(&hashes).finish();
+            let mut expected = hashes.clone();
+            expected.sort_unstable();
+            expected.retain(|hash| *hash < limit);
+            prop_assert_eq!(kept.iter().map(|(hash, _)| *hash).collect::<Vec<_>>(), expected);
+            prop_assert!(kept.len() <= room && (kept.len() == hashes.len() || limit < u64::MAX));
+            let mut backwards = hashes.clone();
+            backwards.reverse();
+            prop_assert_eq!(&whole(&backwards).finish(), &(limit, kept.clone()));
+            let (one, other) = hashes.split_at(split.min(hashes.len()));
+            let mut merged = whole(one);
+            merged.merge(whole(other));
+            prop_assert_eq!(merged.finish(), (limit, kept));
+        }
+    }
+}
