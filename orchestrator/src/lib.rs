@@ -1,6 +1,6 @@
 //! Makes a capture happen and undoes it: from a Slurm job to capture files and back to a clean fabric.
 //!
-//! This crate knows no packets. So far it holds the [`manifest`]: what a run of the orchestrator leaves for the analysis.
+//! This crate knows no packets. So far it holds the [`manifest`]: what a run leaves for the analysis.
 #![forbid(unsafe_code)]
 
 pub mod manifest;

@@ -54,6 +54,12 @@ pub(super) struct Reading {
     /// End of the time that counts, itself not included: seconds from the first packet, or RFC 3339
     #[arg(long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
     pub(super) to: Option<Moment>,
+    /// Manifest of the run: what it says of the clocks of captures goes before what their packets say
+    #[arg(long, value_name = "FILE")]
+    pub(super) manifest: Option<PathBuf>,
+    /// Leave the clocks of several captures as they are [default: held against each other by the packets that two captures hold]
+    #[arg(long)]
+    pub(super) no_align: bool,
     /// Exit with code 3 if less than this percentage of the records could be decoded
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(super) min_coverage: f64,

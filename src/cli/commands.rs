@@ -15,7 +15,7 @@ use std::process::ExitCode;
 pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
     input::check_captures("analyze", &args.inputs)?;
     let writer = args.output.as_deref().map(pipeline::Writer::create).transpose()?;
-    let mut options = input::options(&args.reading)?;
+    let mut options = input::options(&args.inputs, &args.reading)?;
     options.bin_ns = Some(args.bin);
     options.read_mpi = !args.no_mpi;
     options.read_times = !args.no_times;
@@ -37,7 +37,7 @@ pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
 /// `ibscope inspect`.
 pub(super) fn inspect(args: &Inspect) -> anyhow::Result<ExitCode> {
     input::check_captures("inspect", &args.inputs)?;
-    let options = input::options(&args.reading)?;
+    let options = input::options(&args.inputs, &args.reading)?;
     let form = lines(args.format);
     let mut shown = Ok(Default::default());
     output::results(|out| {
@@ -136,7 +136,7 @@ pub(super) fn messages(args: &Messages) -> anyhow::Result<ExitCode> {
         return Err(UsageError("standard output cannot hold a Parquet table; give a file to --parquet").into());
     }
     input::check_captures("messages", &args.inputs)?;
-    let mut options = input::options(&args.reading)?;
+    let mut options = input::options(&args.inputs, &args.reading)?;
     options.bin_ns = None;
     options.check_icrc = false;
     (options.read_times, options.read_health) = (false, false);

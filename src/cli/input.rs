@@ -41,11 +41,11 @@ pub(super) fn check_captures(command: &str, inputs: &[PathBuf]) -> anyhow::Resul
 
 /// Everything that a command reads.
 pub(super) fn files<'a>(inputs: &'a [PathBuf], reading: &'a Reading) -> Vec<&'a Path> {
-    inputs.iter().chain(&reading.hosts).chain(&reading.rankmap).map(PathBuf::as_path).collect()
+    inputs.iter().chain(&reading.hosts).chain(&reading.rankmap).chain(&reading.manifest).map(PathBuf::as_path).collect()
 }
 
 /// The options that all reading commands share.
-pub(super) fn options(reading: &Reading) -> anyhow::Result<Options> {
+pub(super) fn options(inputs: &[PathBuf], reading: &Reading) -> anyhow::Result<Options> {
     if let (Some(Moment::SinceStart(from)), Some(Moment::SinceStart(to)))
     | (Some(Moment::Absolute(from)), Some(Moment::Absolute(to))) = (reading.from, reading.to)
         && from >= to
@@ -58,6 +58,8 @@ pub(super) fn options(reading: &Reading) -> anyhow::Result<Options> {
         to: reading.to,
         rankmap: files::rankmap(reading.rankmap.as_deref())?,
         names: files::hosts(reading.hosts.as_deref())?,
+        align: !reading.no_align,
+        clocks: files::clocks(reading.manifest.as_deref(), inputs)?,
         ..Options::default()
     })
 }
@@ -78,7 +80,7 @@ pub(super) struct Needs {
 /// Reads a profile, or makes one of captures without keeping it.
 pub(super) fn profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> anyhow::Result<Profile> {
     check(inputs)?;
-    let mut options = options(reading)?;
+    let mut options = options(inputs, reading)?;
     if let Some(place) = inputs.iter().find(|path| pipeline::is_profile(path)) {
         if inputs.len() > 1 {
             bail!("{}: a profile is shown alone; give one profile or any number of captures", place.display());
@@ -117,7 +119,7 @@ pub(super) fn whole(inputs: &[PathBuf], reading: &Reading, what: &str) -> anyhow
 
 /// Analyses captures, with a progress bar on a terminal.
 pub(super) fn analyze(paths: &[PathBuf], options: &Options) -> anyhow::Result<Profile> {
-    Ok(with_progress(paths, |progress| pipeline::analyze(paths, options, progress))?)
+    Ok(with_progress(paths, options, |progress| pipeline::analyze(paths, options, progress))?)
 }
 
 /// Reads the messages of captures, with a progress bar on a terminal.
@@ -126,11 +128,11 @@ pub(super) fn messages(
     options: &Options,
     with_transport: bool,
 ) -> anyhow::Result<pipeline::MessageStream> {
-    Ok(with_progress(paths, |progress| pipeline::messages(paths, options, with_transport, progress))?)
+    Ok(with_progress(paths, options, |progress| pipeline::messages(paths, options, with_transport, progress))?)
 }
 
-fn with_progress<T>(paths: &[PathBuf], work: impl FnOnce(&(dyn Fn(u64) + Sync)) -> T) -> T {
-    let bar = ProgressBar::new(pipeline::total_bytes(paths));
+fn with_progress<T>(paths: &[PathBuf], options: &Options, work: impl FnOnce(&(dyn Fn(u64) + Sync)) -> T) -> T {
+    let bar = ProgressBar::new(pipeline::bytes_to_read(paths, options));
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left") {
         bar.set_style(style);
     }

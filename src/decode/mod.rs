@@ -8,7 +8,7 @@ mod inspect;
 pub use inspect::inspect;
 
 use crate::model::coverage::BatchCounts;
-use crate::model::{Batch, Kind, Marks, PacketRecord};
+use crate::model::{Batch, Clock, Kind, Marks, PacketRecord};
 use health::FLOW_CONTROL;
 use ibscope_parsers::frame::{Item, Record};
 use ibscope_parsers::ib::Packet;
@@ -16,7 +16,7 @@ use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc};
 use ibscope_parsers::link::{self, Located, NotInfiniband};
 
 /// What to decode, and which part of the time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Compute the ICRC of every packet that was captured whole.
     pub check_icrc: bool,
@@ -24,11 +24,13 @@ pub struct Options {
     pub from_ns: i64,
     /// First time that no longer counts, nanoseconds since the epoch.
     pub to_ns: i64,
+    /// By input: what its times are corrected by, before anything else sees them. May be shorter than there are inputs.
+    pub clocks: Vec<Option<Clock>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { check_icrc: true, from_ns: i64::MIN, to_ns: i64::MAX }
+        Self { check_icrc: true, from_ns: i64::MIN, to_ns: i64::MAX, clocks: Vec::new() }
     }
 }
 
@@ -62,12 +64,17 @@ pub fn decode(batch: Batch, options: &Options, shards: usize) -> Decoded {
     let mut packets: Vec<Vec<PacketRecord>> = (0..shards).map(|_| Vec::with_capacity(room)).collect();
     let mut counts = BatchCounts::default();
     let mut framing = batch.framing.clone();
+    let clock = options.clocks.get(batch.input as usize).copied().flatten();
     let mut at = 0;
     while let Some(rest) = batch.bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let Ok((item, length)) = framing.next(rest) else { break };
         match item {
             Item::Record(record) => {
-                let packet = packet(&record, at + data_offset(rest, record.data), options, &mut counts);
+                let time_ns = match &clock {
+                    Some(clock) => time_ns(&record).map(|time_ns| clock.corrected_ns(time_ns)),
+                    None => time_ns(&record),
+                };
+                let packet = packet(&record, (time_ns, at + data_offset(rest, record.data)), options, &mut counts);
                 if let Some(packet) = packet
                     && let Some(shard) = packets.get_mut(shard_of(&packet, shards))
                 {
@@ -96,11 +103,10 @@ fn shard_of(packet: &PacketRecord, shards: usize) -> usize {
 
 fn packet(
     record: &Record<'_>,
-    data_offset: usize,
+    (time_ns, data_offset): (Option<i64>, usize),
     options: &Options,
     counts: &mut BatchCounts,
 ) -> Option<PacketRecord> {
-    let time_ns = time_ns(record);
     count_time(time_ns, counts);
     counts.counts.records += 1;
     if !options.covers(time_ns) {

@@ -34,7 +34,7 @@ use echoes::Echoes;
 use envelopes::Envelopes;
 use foldhash::fast::FixedState;
 use health::Health;
-use ibscope_parsers::ib::{Opcode, Service};
+use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};
 use ledger::Ledger;
 use messages::Messages;
@@ -148,9 +148,9 @@ impl Tracker {
     /// Takes the next packet. `batch_bytes` are those of its batch; what it shows is added to `events`.
     pub fn packet(&mut self, packet: &PacketRecord, batch_bytes: &[u8], events: &mut Events) -> Seen {
         let opcode = packet.opcode();
-        let key = key(packet, opcode);
+        let key = ConnectionKey::of(packet);
         let id = self.connection(key);
-        let turn = turn(opcode);
+        let turn = Turn::of(opcode);
         let span = self.span(packet, opcode);
         // `connection` has just given this number.
         let connection = &mut self.connections[id as usize];
@@ -330,28 +330,4 @@ const fn is_connected(service: u8) -> bool {
 
 fn in_order(packet: &PacketRecord) -> (Endpoint, Endpoint) {
     (packet.src.min(packet.dst), packet.src.max(packet.dst))
-}
-
-fn key(packet: &PacketRecord, opcode: Opcode) -> ConnectionKey {
-    let src_qp = if opcode.service() == Service::Ud { Qpn::new(packet.extension) } else { Qpn::new(0) };
-    ConnectionKey {
-        src: packet.src,
-        dst: packet.dst,
-        kind: packet.kind(),
-        service: opcode.0 >> 5,
-        dest_qp: packet.dest_qp(),
-        src_qp,
-    }
-}
-
-fn turn(opcode: Opcode) -> Turn {
-    if opcode.is_ack() {
-        Turn::Acknowledge
-    } else if opcode.is_response() {
-        Turn::Response
-    } else if opcode.service() == Service::Cnp {
-        Turn::Other
-    } else {
-        Turn::Request
-    }
 }

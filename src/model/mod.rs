@@ -1,6 +1,7 @@
 //! Plain types that the stages hand to each other. Nothing here does I/O or knows a stage.
 
 pub mod batch;
+pub mod clock;
 pub mod coverage;
 pub mod health;
 pub mod histogram;
@@ -13,6 +14,7 @@ pub mod timing;
 pub mod traffic;
 
 pub use batch::Batch;
+pub use clock::{Clock, ClockRow};
 pub use coverage::Coverage;
 pub use health::Health;
 pub use histogram::{Histogram, HistogramParts, Recorder};

@@ -1,6 +1,6 @@
 //! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
 
-use super::{ConnectionKey, Coverage, Health, Histogram, Kind, TimingKey};
+use super::{ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, TimingKey};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -55,6 +55,9 @@ pub struct Input {
     pub pairs_seen_once: u64,
     /// See `pairs_seen_once`.
     pub pairs_seen_twice: u64,
+    /// Its clock, where it was held against another input's.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub clock: Option<ClockRow>,
     /// Counts over this input alone.
     pub coverage: Coverage,
 }

@@ -1,7 +1,8 @@
 //! Connections, what was seen of them, and the sums over them.
 
 use super::profile::{Repeats, Traffic};
-use super::{Health, Histogram, Kind, TimingKey};
+use super::{Health, Histogram, Kind, PacketRecord, TimingKey};
+use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::BTreeMap;
@@ -25,6 +26,21 @@ pub struct ConnectionKey {
 }
 
 impl ConnectionKey {
+    /// The connection of a packet.
+    #[must_use]
+    pub fn of(packet: &PacketRecord) -> Self {
+        let opcode = packet.opcode();
+        let src_qp = if opcode.service() == Service::Ud { Qpn::new(packet.extension) } else { Qpn::new(0) };
+        Self {
+            src: packet.src,
+            dst: packet.dst,
+            kind: packet.kind(),
+            service: opcode.0 >> 5,
+            dest_qp: packet.dest_qp(),
+            src_qp,
+        }
+    }
+
     /// Datagrams (UD) are neither acknowledged nor repeated by the transport.
     #[must_use]
     pub const fn is_datagram(&self) -> bool {
@@ -49,6 +65,20 @@ pub enum Turn {
 impl Turn {
     /// How many there are.
     pub const COUNT: usize = 4;
+
+    /// The turn of a packet.
+    #[must_use]
+    pub fn of(opcode: Opcode) -> Self {
+        if opcode.is_ack() {
+            Self::Acknowledge
+        } else if opcode.is_response() {
+            Self::Response
+        } else if opcode.service() == Service::Cnp {
+            Self::Other
+        } else {
+            Self::Request
+        }
+    }
 }
 
 /// What the flow stage says of one packet.

@@ -1,5 +1,6 @@
 //! Captures -> profile.
 
+use super::align::{self, Transits};
 use super::fill::fill;
 use super::spill::{Spill, SpillFile};
 use super::{Error, Options, decode_options, pool};
@@ -54,10 +55,16 @@ pub(super) fn run(
     let bytes_read = Arc::new(AtomicU64::new(0));
     let source = SourceOptions { sha256: options.sha256, bytes_read: Arc::clone(&bytes_read) };
     let captures = input::open(paths, &source)?;
-    let decode = decode_options(&captures, options);
     let pool = pool(options.threads)?;
-    let mut inputs: Vec<Input> = captures.iter().map(describe).collect();
     let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
+    let report = || progress(bytes_read.load(Ordering::Relaxed));
+    let aligned = align::align(paths, options, &pool, &source, &report)?;
+    let decode = decode_options(&captures, options, aligned.clocks.clone());
+    let window_ns = (decode.from_ns, decode.to_ns);
+    let mut inputs: Vec<Input> = captures.iter().map(describe).collect();
+    for (input, row) in inputs.iter_mut().zip(&aligned.rows) {
+        input.clock.clone_from(row);
+    }
     let readers = Readers::start(captures, batches_per_round);
     let mut analysis = Analysis::new(inputs.len(), options, depth);
     pool.install(|| {
@@ -74,17 +81,18 @@ pub(super) fn run(
             for used in std::mem::replace(&mut decoded, next) {
                 readers.recycle(used.batch.bytes);
             }
-            progress(bytes_read.load(Ordering::Relaxed));
+            report();
         }
     });
-    let mut notes = Vec::new();
+    let mut notes = align::notes(&inputs, &aligned, paths, options);
     for (input, ending) in inputs.iter_mut().zip(readers.finish()) {
         input.length_bytes = ending.digests.length_bytes;
         input.xxh3_128 = ending.digests.xxh3_128;
         input.sha256 = ending.digests.sha256;
         notes.extend(ending.note.map(|note| format!("{}: {note}", input.name)));
     }
-    pool.install(|| analysis.finish(inputs, notes, options))
+    let transits = align::transits(aligned, options, window_ns);
+    pool.install(|| analysis.finish(inputs, notes, transits, options))
 }
 
 fn describe(capture: &Capture) -> Input {
@@ -96,6 +104,7 @@ fn describe(capture: &Capture) -> Input {
         format: capture.format().to_owned(),
         pairs_seen_once: 0,
         pairs_seen_twice: 0,
+        clock: None,
         coverage: Coverage::default(),
     }
 }
@@ -208,7 +217,13 @@ impl Analysis {
         self.inputs.par_iter_mut().flat_map(|input| input.shards.par_iter_mut())
     }
 
-    fn finish(mut self, mut inputs: Vec<Input>, mut notes: Vec<String>, options: &Options) -> Result<Finished, Error> {
+    fn finish(
+        mut self,
+        mut inputs: Vec<Input>,
+        mut notes: Vec<String>,
+        transits: Vec<Transits>,
+        options: &Options,
+    ) -> Result<Finished, Error> {
         let ends: Vec<Vec<Vec<ConnectionEnd>>> =
             self.inputs.par_iter_mut().map(|input| input.shards.par_iter_mut().map(Shard::finish).collect()).collect();
         // The last messages may have added cells, and the last round left some that join: the width must not depend on where rounds ended.
@@ -242,6 +257,7 @@ impl Analysis {
             partials.push(partial);
         }
         let mut settled = reduce::settle(partials);
+        align::add(&mut settled.connections, transits);
         for (input, copies) in inputs.iter_mut().zip(&settled.inputs) {
             input.coverage.mirror_copies = copies.mirror_copies;
             input.coverage.missing_packets = copies.missing_packets;

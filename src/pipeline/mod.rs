@@ -10,13 +10,13 @@
 //! Memory is bounded by the batches of two rounds and by the state of connections.
 
 mod adapt;
+mod align;
 mod analysis;
 mod fill;
 mod messages;
 mod packets;
 mod spill;
 
-pub use crate::input::total_bytes;
 pub use crate::profile::{MessageWriter, Writer, is_profile, read as load};
 pub use crate::ranks::rankmap::{parse as parse_rankmap, quoted};
 pub use adapt::adapt;
@@ -26,9 +26,11 @@ pub use packets::inspect;
 
 use crate::decode;
 use crate::input::{self, Capture};
+use crate::model::Clock;
 use crate::model::profile::RankRow;
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Width of the timeline's bins unless another is asked for: 10 ms.
 pub const DEFAULT_BIN_NS: i64 = 10_000_000;
@@ -64,6 +66,10 @@ pub struct Options {
     pub rankmap: Option<Vec<RankRow>>,
     /// Names of endpoints.
     pub names: BTreeMap<Endpoint, String>,
+    /// Hold the clocks of several captures against each other and correct them.
+    pub align: bool,
+    /// Clocks of captures that are known beforehand, by path: what corrects them, and by how much that may be wrong, in nanoseconds.
+    pub clocks: BTreeMap<PathBuf, (Clock, u64)>,
 }
 
 impl Default for Options {
@@ -81,6 +87,8 @@ impl Default for Options {
             to: None,
             rankmap: None,
             names: BTreeMap::new(),
+            align: true,
+            clocks: BTreeMap::new(),
         }
     }
 }
@@ -132,12 +140,23 @@ pub enum Error {
     },
 }
 
-fn decode_options(captures: &[Capture], options: &Options) -> decode::Options {
-    let start_ns = captures.iter().filter_map(Capture::first_time_ns).min().unwrap_or(0);
+/// Bytes that will be read of those inputs that are regular files: what a progress bar can count to.
+#[must_use]
+pub fn bytes_to_read(paths: &[PathBuf], options: &Options) -> u64 {
+    input::total_bytes(paths) + align::bytes_to_read(paths, options)
+}
+
+fn decode_options(captures: &[Capture], options: &Options, clocks: Vec<Option<Clock>>) -> decode::Options {
+    let first_time_ns = |(index, capture): (usize, &Capture)| {
+        let time_ns = capture.first_time_ns()?;
+        Some(clocks.get(index).copied().flatten().map_or(time_ns, |clock| clock.corrected_ns(time_ns)))
+    };
+    let start_ns = captures.iter().enumerate().filter_map(first_time_ns).min().unwrap_or(0);
     decode::Options {
         check_icrc: options.check_icrc,
         from_ns: options.from.map_or(i64::MIN, |moment| moment.absolute_ns(start_ns)),
         to_ns: options.to.map_or(i64::MAX, |moment| moment.absolute_ns(start_ns)),
+        clocks,
     }
 }
 

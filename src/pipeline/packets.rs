@@ -16,7 +16,8 @@ pub fn inspect(
     show: &mut dyn FnMut(&InspectedPacket) -> bool,
 ) -> Result<(Coverage, Vec<String>), Error> {
     let captures = input::open(paths, &SourceOptions::default())?;
-    let decode = decode_options(&captures, options);
+    // As they stand in the files.
+    let decode = decode_options(&captures, options, Vec::new());
     let pool = pool(options.threads)?;
     let mut streams: Vec<Stream> = captures.into_iter().map(Stream::new).collect();
     loop {

@@ -1,5 +1,6 @@
 //! The program against recorded traffic, real tools and damaged files. One binary, so that polars is linked once.
 
+mod align;
 mod architecture;
 mod cli;
 mod constructed;

@@ -1,0 +1,172 @@
+//! Captures -> their clocks, before the analysis proper: it takes a reading of its own, as a clock's rate shows over the whole of a capture only.
+
+use super::{Error, Options};
+use crate::align::{self, Aligned, Sights, Transit};
+use crate::decode;
+use crate::input::{self, Readers, SourceOptions};
+use crate::model::profile::Input;
+use crate::model::traffic::ConnectionTotals;
+use crate::model::{ClockRow, ConnectionKey, Interval, Recorder, TimingKey};
+use rayon::ThreadPool;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Pairs of inputs that a note names at most.
+const MAX_NOTES: usize = 8;
+/// Stands for an input in the profile where the clock was given.
+const GIVEN: &str = "manifest";
+
+/// Transit times of one connection by what they are of.
+pub(super) type Transits = (ConnectionKey, BTreeMap<TimingKey, Recorder>);
+
+/// Inputs whose clocks are to be found: only what can be read twice.
+fn readable(paths: &[PathBuf], options: &Options) -> Vec<usize> {
+    let unknown = |(_, path): &(usize, &PathBuf)| is_file(path) && !options.clocks.contains_key(*path);
+    let found: Vec<usize> = paths.iter().enumerate().filter(unknown).map(|(index, _)| index).collect();
+    if options.align && found.len() > 1 { found } else { Vec::new() }
+}
+
+fn is_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.is_file())
+}
+
+/// What [`align()`] reads.
+pub(super) fn bytes_to_read(paths: &[PathBuf], options: &Options) -> u64 {
+    readable(paths, options).iter().map(|index| input::total_bytes(&paths[*index..=*index])).sum()
+}
+
+/// The clocks of all inputs. Nothing is read where there is one input, or where that is not wanted.
+pub(super) fn align(
+    paths: &[PathBuf],
+    options: &Options,
+    pool: &ThreadPool,
+    source: &SourceOptions,
+    report: &(dyn Fn() + Sync),
+) -> Result<Aligned, Error> {
+    let read = readable(paths, options);
+    let found = sample(paths, &read, pool, source, report)?;
+    let mut aligned = Aligned {
+        clocks: vec![None; paths.len()],
+        rows: vec![None; paths.len()],
+        transits: found.transits,
+        unclear: found.unclear.iter().map(|(a, b, why)| (read[*a], read[*b], *why)).collect(),
+    };
+    for ((index, clock), row) in read.iter().zip(found.clocks).zip(found.rows) {
+        (aligned.clocks[*index], aligned.rows[*index]) = (clock, row);
+    }
+    for (index, path) in paths.iter().enumerate() {
+        let Some((clock, uncertainty_ns)) = options.clocks.get(path) else { continue };
+        aligned.clocks[index] = Some(*clock);
+        aligned.rows[index] = Some(ClockRow {
+            reference: GIVEN.to_owned(),
+            at_ns: clock.own_ns,
+            offset_ns: clock.own_ns.saturating_sub(clock.reference_ns),
+            drift_ppm: (1.0 / (1.0 + clock.gain) - 1.0) * 1e6,
+            uncertainty_ns: *uncertainty_ns,
+            common_packets: 0,
+        });
+    }
+    Ok(aligned)
+}
+
+/// Reads these inputs for a sample of their packets.
+fn sample(
+    paths: &[PathBuf],
+    read: &[usize],
+    pool: &ThreadPool,
+    source: &SourceOptions,
+    report: &(dyn Fn() + Sync),
+) -> Result<Aligned, Error> {
+    let own: Vec<PathBuf> = read.iter().map(|index| paths[*index].clone()).collect();
+    let source = SourceOptions { sha256: false, ..source.clone() };
+    let batches_per_round = pool.current_num_threads() * 2;
+    let readers = Readers::start(input::open(&own, &source)?, batches_per_round);
+    let mut sights: Vec<Sights> = own.iter().map(|_| Sights::new(own.len())).collect();
+    let decode = decode::Options { check_icrc: false, ..decode::Options::default() };
+    pool.install(|| {
+        loop {
+            let batches = readers.next(batches_per_round);
+            if batches.is_empty() {
+                break;
+            }
+            let draw = |batch: crate::model::Batch| {
+                let decoded = decode::decode(batch, &decode, 1);
+                let input = decoded.batch.input as usize;
+                (input, sights[input].draw(decoded.shards.iter().flatten()), decoded.batch.bytes)
+            };
+            let drawn: Vec<_> = batches.into_par_iter().map(draw).collect();
+            for (input, drawn, bytes) in drawn {
+                sights[input].add(drawn);
+                readers.recycle(bytes);
+            }
+            report();
+        }
+    });
+    // How each ended is told by the analysis, which reads it again.
+    let _ = readers.finish();
+    let names: Vec<String> = own.iter().map(|path| path.display().to_string()).collect();
+    Ok(align::align(sights, &names))
+}
+
+/// What a person has to know of the clocks.
+pub(super) fn notes(inputs: &[Input], aligned: &Aligned, paths: &[PathBuf], options: &Options) -> Vec<String> {
+    let mut notes = Vec::new();
+    if options.align && paths.len() > 1 {
+        for stream in paths.iter().filter(|path| !is_file(path) && !options.clocks.contains_key(*path)) {
+            notes.push(format!("{}: can be read once only, so its clock is left as it is", stream.display()));
+        }
+    }
+    for (input, row) in inputs.iter().zip(&aligned.rows) {
+        let Some(row) = row.as_ref().filter(|row| row.offset_ns != 0 || row.drift_ppm != 0.0) else { continue };
+        let ahead = if row.offset_ns < 0 { "behind" } else { "ahead of" };
+        let runs = if row.drift_ppm < 0.0 { "slower" } else { "faster" };
+        let basis = match row.common_packets {
+            0 => String::new(),
+            common => format!(", from {common} packets that both hold"),
+        };
+        notes.push(format!(
+            "{}: its clock is {:.6} s {ahead} the one of {} and runs {:.2} ppm {runs}; its times are corrected, to within {:.1} us{basis}",
+            input.name,
+            row.offset_ns.unsigned_abs() as f64 / 1e9,
+            row.reference,
+            row.drift_ppm.abs(),
+            row.uncertainty_ns as f64 / 1e3,
+        ));
+    }
+    for (first, second, why) in aligned.unclear.iter().take(MAX_NOTES) {
+        if let (Some(first), Some(second)) = (inputs.get(*first), inputs.get(*second)) {
+            notes.push(format!(
+                "the clocks of {} and {} cannot be held against each other: {why}",
+                first.name, second.name
+            ));
+        }
+    }
+    if let Some(more) = aligned.unclear.len().checked_sub(MAX_NOTES).filter(|more| *more > 0) {
+        notes.push(format!("the clocks of {more} more pairs of inputs cannot be held against each other"));
+    }
+    notes
+}
+
+/// Transit times within a window, by connection.
+pub(super) fn transits(aligned: Aligned, options: &Options, window_ns: (i64, i64)) -> Vec<Transits> {
+    let mut table: BTreeMap<ConnectionKey, BTreeMap<TimingKey, Recorder>> = BTreeMap::new();
+    let counts = |transit: &Transit| options.read_times && (window_ns.0..window_ns.1).contains(&transit.time_ns);
+    for transit in aligned.transits.into_iter().filter(counts) {
+        let Transit { connection, verb, size, ns, .. } = transit;
+        let key = TimingKey { interval: Interval::Transit, verb, size };
+        table.entry(connection).or_default().entry(key).or_default().record(ns);
+    }
+    table.into_iter().collect()
+}
+
+/// Adds transit times to the connections of which no input shows both ports by itself.
+pub(super) fn add(connections: &mut [ConnectionTotals], transits: Vec<Transits>) {
+    for (key, timings) in transits {
+        let Ok(at) = connections.binary_search_by_key(&key, |connection| connection.key) else { continue };
+        let connection = &mut connections[at];
+        if connection.timings.keys().all(|timing| timing.interval != Interval::Transit) {
+            connection.timings.extend(timings.into_iter().map(|(timing, recorder)| (timing, recorder.finish())));
+        }
+    }
+}

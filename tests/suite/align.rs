@@ -1,0 +1,215 @@
+//! Clocks of several captures: recorded runs (one clock) with the times of some files set to clocks of other rates and offsets.
+
+use crate::runs::{self, Run};
+use crate::tools::{ibscope, in_parallel, result};
+use ibscope::model::profile::Input;
+use ibscope::model::{Interval, Profile};
+use ibscope::pipeline::{self, Options};
+use ibscope::report::By;
+use ibscope::report::latency::{Apart, latencies};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What a clock is set to at the first record of a file, and how it runs from there.
+#[derive(Clone, Copy, Debug)]
+struct Set {
+    ahead_ns: i64,
+    ppm: f64,
+}
+
+impl Set {
+    fn shift_ns(self, since_first_ns: i64) -> i64 {
+        self.ahead_ns + (since_first_ns as f64 * self.ppm * 1e-6).round() as i64
+    }
+}
+
+/// A copy of a nanosecond pcap file with other times, and its first time before.
+fn set(file: &Path, clock: Set, folder: &Path) -> (PathBuf, i64) {
+    let mut bytes = runs::decompressed(file);
+    let mut at = 24;
+    let mut first_ns = None;
+    while at < bytes.len() {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("word"));
+        let length = word(at + 8) as usize;
+        let time_ns = i64::from(word(at)) * 1_000_000_000 + i64::from(word(at + 4));
+        let first_ns = *first_ns.get_or_insert(time_ns);
+        let set_ns = time_ns + clock.shift_ns(time_ns - first_ns);
+        bytes[at..at + 4].copy_from_slice(&((set_ns / 1_000_000_000) as u32).to_le_bytes());
+        bytes[at + 4..at + 8].copy_from_slice(&((set_ns % 1_000_000_000) as u32).to_le_bytes());
+        at += 16 + length;
+    }
+    let name = file.file_name().expect("name").to_string_lossy().replace(".zst", "");
+    let place = folder.join(name);
+    std::fs::write(&place, bytes).expect("copy");
+    (place, first_ns.expect("a record"))
+}
+
+fn analyze(paths: &[PathBuf], options: &Options) -> Profile {
+    pipeline::analyze(paths, options, &|_| {}).expect("profile")
+}
+
+/// By how much the times of an input are set back at a time of its own clock, as its profile says.
+fn set_back_ns(input: &Input, own_ns: i64) -> f64 {
+    let clock = input.clock.as_ref().expect("a clock");
+    clock.offset_ns as f64 + (own_ns - clock.at_ns) as f64 * clock.drift_ppm * 1e-6
+}
+
+/// First and last time of InfiniBand packets in a file.
+fn span_ns(file: &Path) -> (i64, i64) {
+    let times: Vec<i64> = runs::timed_records(file)
+        .iter()
+        .filter(|(_, frame)| runs::is_roce(frame))
+        .map(|(time_ns, _)| *time_ns as i64)
+        .collect();
+    (*times.iter().min().expect("a packet"), *times.iter().max().expect("a packet"))
+}
+
+/// -3 s to +3 s and 20 ppm: every clock is found to within 5 us, and the stated bound holds.
+#[test]
+fn clocks_are_found_within_their_bound() {
+    let clocks = [
+        Set { ahead_ns: -3_000_000_000, ppm: 20.0 },
+        Set { ahead_ns: -1_234_567, ppm: -20.0 },
+        Set { ahead_ns: 0, ppm: 20.0 },
+        Set { ahead_ns: 42, ppm: 0.0 },
+        Set { ahead_ns: 777_777_777, ppm: -20.0 },
+        Set { ahead_ns: 3_000_000_000, ppm: 20.0 },
+    ];
+    let all: Vec<Run> = runs::all().into_iter().filter(|run| run.nodes >= 2).collect();
+    in_parallel(&all, |index, run| {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut paths = vec![run.node(1)];
+        let mut set_to: Vec<(Set, i64)> = Vec::new();
+        for node in 2..=run.nodes {
+            let clock = clocks[(index + usize::from(node)) % clocks.len()];
+            let (path, first_ns) = set(&run.node(node), clock, folder.path());
+            paths.push(path);
+            set_to.push((clock, first_ns));
+        }
+        let profile = analyze(&paths, &Options { read_mpi: false, ..Options::default() });
+        for ((input, node), (clock, first_ns)) in profile.inputs[1..].iter().zip(2..).zip(set_to) {
+            let row = input.clock.as_ref().unwrap_or_else(|| panic!("{}: {}", run.name, input.name));
+            let (from, to) = span_ns(&run.node(node));
+            for time_ns in [from, i64::midpoint(from, to), to] {
+                let shift_ns = clock.shift_ns(time_ns - first_ns);
+                let error_ns = (set_back_ns(input, time_ns + shift_ns) - shift_ns as f64).abs();
+                let place = format!("{} node {node}, {clock:?}: {row:?}", run.name);
+                assert!(error_ns <= row.uncertainty_ns as f64 + 1.0, "{error_ns} ns: {place}");
+                assert!(error_ns <= 5_000.0 && row.uncertainty_ns <= 5_000, "{error_ns} ns: {place}");
+            }
+        }
+    });
+}
+
+/// Files of one clock are left as they are.
+#[test]
+fn clocks_that_agree_are_left_alone() {
+    for run in runs::all().iter().filter(|run| run.nodes >= 2) {
+        let [aligned, left] = [true, false]
+            .map(|align| analyze(&run.every_node(), &Options { align, read_mpi: false, ..Options::default() }));
+        assert_eq!((&aligned.timeline, &aligned.notes), (&left.timeline, &left.notes), "{}", run.name);
+        for input in &aligned.inputs[1..] {
+            let clock = input.clock.as_ref().expect("a clock");
+            assert!(clock.offset_ns == 0 && clock.drift_ppm == 0.0 && clock.common_packets > 0, "{clock:?}");
+        }
+    }
+}
+
+/// A run of seconds whose files are a minute apart: without alignment they look like two captures one after the other, and everything counts twice.
+#[test]
+fn what_is_counted_does_not_depend_on_the_clocks() {
+    let run = runs::named("perf-send-lat");
+    let folder = tempfile::tempdir().expect("folder");
+    let (moved, _) = set(&run.node(2), Set { ahead_ns: 60_000_000_000, ppm: 0.0 }, folder.path());
+    let paths = [run.node(1), moved];
+    let packets = |profile: &Profile| profile.connections.iter().map(|row| row.traffic.packets).sum::<u64>();
+    let straight = packets(&analyze(&run.every_node(), &Options::default()));
+    assert_eq!(packets(&analyze(&paths, &Options::default())), straight);
+    assert_eq!(packets(&analyze(&paths, &Options { align: false, ..Options::default() })), 2 * straight);
+}
+
+/// Every request and response that both ports have seen, from one to the other, against a slow look: files of one clock.
+#[test]
+fn transit_between_two_files_is_that_of_a_slow_look() {
+    for name in ["ompi-rc-ring2", "ompi-openib-mixed-2x2", "perf-read-lat"] {
+        let run = runs::named(name);
+        // Source, destination, and all of the packet from the BTH on: the ICRC tells repeats apart.
+        let sights = |node: u8| {
+            let mut seen: BTreeMap<Vec<u8>, Vec<i64>> = BTreeMap::new();
+            for (time_ns, frame) in runs::timed_records(&run.node(node)) {
+                // Acknowledgements are not timed (opcode 17), nor is management (queue pair 1).
+                let counts = runs::is_roce(&frame) && frame[42] & 0x1F != 17 && frame[47..50] != [0, 0, 1];
+                if counts {
+                    seen.entry([&frame[26..34], &frame[42..]].concat()).or_default().push(time_ns as i64);
+                }
+            }
+            seen
+        };
+        let (one, other) = (sights(1), sights(2));
+        let mut slow: Vec<u64> = one
+            .iter()
+            .filter_map(|(packet, here)| Some((here, other.get(packet)?)))
+            .flat_map(|(here, there)| here.iter().zip(there).map(|(a, b)| a.abs_diff(*b)).collect::<Vec<_>>())
+            .collect();
+        slow.sort_unstable();
+        let profile = analyze(&run.every_node(), &Options::default());
+        let mut found = ibscope::model::Histogram::default();
+        for (key, times) in latencies(&profile, Apart { by: Some(By::Endpoint), sizes: true }) {
+            if key.interval == Interval::Transit.name() {
+                found.merge(&times);
+            }
+        }
+        assert_eq!(found.samples(), slow.len() as u64, "{name}");
+        assert_eq!((found.min(), found.max()), (slow[0], slow[slow.len() - 1]), "{name}");
+        for share in [0.1, 0.5, 0.9] {
+            let exact = slow[(share * slow.len() as f64).ceil() as usize - 1];
+            assert!(found.quantile(share).abs_diff(exact) * 1000 <= exact, "{name}: {share}");
+        }
+    }
+}
+
+/// Only what went one way is left in the second file: the clocks cannot be held against each other, and that is said.
+#[test]
+fn one_direction_alone_is_not_enough() {
+    let run = runs::named("perf-send-lat");
+    let folder = tempfile::tempdir().expect("folder");
+    let bytes = runs::decompressed(&run.node(2));
+    let mut half = bytes[..24].to_vec();
+    let mut at = 24;
+    while at < bytes.len() {
+        let length = u32::from_le_bytes(bytes[at + 8..at + 12].try_into().expect("length")) as usize;
+        let record = &bytes[at..at + 16 + length];
+        // From node 1: 10.77.0.1.
+        if runs::is_roce(&record[16..]) && record[16 + 29] == 1 {
+            half.extend(record);
+        }
+        at += record.len();
+    }
+    let place = folder.path().join("half.pcap");
+    std::fs::write(&place, half).expect("half");
+    let ran = ibscope(["analyze".as_ref(), run.node(1).as_os_str(), place.as_os_str()]);
+    let what = "cannot be held against each other: only packets in one direction are in both";
+    assert!(ran.stdout.contains(what), "{}", ran.stdout);
+}
+
+/// A manifest's word goes first; it is given by the path of the capture.
+#[test]
+fn a_manifest_sets_clocks() {
+    let run = runs::named("perf-send-lat");
+    let folder = tempfile::tempdir().expect("folder");
+    let (moved, first_ns) = set(&run.node(2), Set { ahead_ns: 60_000_000_000, ppm: 0.0 }, folder.path());
+    let manifest = folder.path().join("manifest.json");
+    let clock = format!(r#"{{"at_ns": {first_ns}, "offset_ns": 60000000000, "uncertainty_ns": 700}}"#);
+    let text = format!(
+        r#"{{"version": 1, "job_id": 1, "captures": [{{"sink": "node2", "file": "node2.pcap", "port_guids": [], "clock": {clock}}}]}}"#
+    );
+    std::fs::write(&manifest, text).expect("manifest");
+    let manifest = manifest.to_str().expect("path");
+    let arguments = ["matrix", "--format", "csv"];
+    let straight = result(&arguments, &run.every_node());
+    assert_eq!(result(&[&arguments[..], &["--manifest", manifest]].concat(), &[run.node(1), moved.clone()]), straight);
+    // The wrong one is believed too: it is the user's word.
+    std::fs::write(manifest, std::fs::read_to_string(manifest).expect("text").replace("60000000000", "0"))
+        .expect("text");
+    assert_ne!(result(&[&arguments[..], &["--manifest", manifest]].concat(), &[run.node(1), moved]), straight);
+}
