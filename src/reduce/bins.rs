@@ -40,6 +40,10 @@ impl Bins {
             cell.sums += sums;
             cell.messages += messages;
         } else {
+            // All connections together have a million cells: room is not doubled.
+            if self.cells.len() == self.cells.capacity() {
+                self.cells.reserve_exact(self.cells.len() / 4 + 4);
+            }
             self.cells.push(Cell { bin, slot, sums, messages });
         }
     }
