@@ -198,6 +198,22 @@ impl std::ops::AddAssign for Repeats {
     }
 }
 
+/// Repeated packets in a bin, of whatever turn: what [`Repeats`] adds up over all time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repeated {
+    /// Packets that were sent before.
+    pub packets: u64,
+    /// LRH to VCRC, or whole Ethernet frames, of those packets.
+    pub wire_bytes: u64,
+}
+
+impl std::ops::AddAssign for Repeated {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.wire_bytes += other.wire_bytes;
+    }
+}
+
 /// Sums of one connection in one bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimelineRow {
@@ -207,6 +223,8 @@ pub struct TimelineRow {
     pub connection: u32,
     /// The sums.
     pub traffic: Traffic,
+    /// What of them was sent again.
+    pub repeated: Repeated,
 }
 
 /// Where a rank runs, and what says so.

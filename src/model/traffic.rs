@@ -1,6 +1,6 @@
 //! Connections, what was seen of them, and the sums over them.
 
-use super::profile::{Repeats, Traffic};
+use super::profile::{Repeated, Repeats, Traffic};
 use super::{Health, Histogram, Kind, PacketRecord, TimingKey};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
@@ -45,6 +45,13 @@ impl ConnectionKey {
     #[must_use]
     pub const fn is_datagram(&self) -> bool {
         self.service == 3
+    }
+
+    /// Packets of the transport are numbered and may be repeated under their number; datagrams are not repeated, congestion notifications
+    /// are not numbered.
+    #[must_use]
+    pub const fn can_repeat(&self) -> bool {
+        !self.is_datagram() && self.service != 4
     }
 }
 
@@ -387,6 +394,8 @@ pub struct BinTotals {
     pub bin: i64,
     /// Sums without the MPI columns.
     pub traffic: Traffic,
+    /// What of them was sent again.
+    pub repeated: Repeated,
     /// Messages and MPI bytes by class.
     pub mpi: Vec<(MpiClass, MpiSums)>,
 }

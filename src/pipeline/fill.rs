@@ -56,7 +56,7 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             traffic += mpi(&mut bin.mpi.iter().copied());
             if traffic != Traffic::default() {
                 let time_ns = bin.bin.saturating_mul(profile.bin_ns);
-                profile.timeline.push(TimelineRow { time_ns, connection: index as u32, traffic });
+                profile.timeline.push(TimelineRow { time_ns, connection: index as u32, traffic, repeated: bin.repeated });
             }
         }
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `profile.json` | format version, inputs with digests, coverage, notes, endpoints, ranks |
 //! | `connections.parquet` | one row per directed connection, sorted by source, destination, queue pair |
-//! | `timeline.parquet` | sums per bin and connection (`connection` is the row number in the table above), sorted by time |
+//! | `timeline.parquet` | sums per bin and connection (`connection` is the row number in the table above), sorted by time; `repeated_*` is what of them was sent again |
 //! | `collectives.parquet` | messages of collective operations per connection and operation |
 //! | `latencies.parquet` | times between packets per connection, interval, verb and size class: extremes, sums, quantiles |
 //! | `latency_buckets.parquet` | their histograms: `latency` is the row number in the table above |

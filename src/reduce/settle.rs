@@ -6,7 +6,7 @@ use super::health;
 use super::points::{self, Point};
 use super::{OCCURRENCES, Partial};
 use crate::model::health::Observed;
-use crate::model::profile::{Repeats, Traffic};
+use crate::model::profile::{Repeated, Repeats, Traffic};
 use crate::model::traffic::{BinTotals, ConnectionTotals};
 use crate::model::{ConnectionKey, Kind, Missing, Sight, Sums, Turn};
 use ibscope_parsers::Qpn;
@@ -170,7 +170,7 @@ impl One {
         }
         traffic.messages = messages(&numbered, partial.messages);
         let health = health::settled(&key, &partial, &ending.health, twice);
-        let bins = bins(&numbered, partial.bins.into_cells());
+        let bins = bins(&Rule::new(twice, key.can_repeat()), partial.bins.into_cells());
         let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));
         let [partners, echoes] = ending.partners.clone().map(|votes| votes.into_iter().collect());
         let (mpi, votes) = (partial.mpi, partial.votes);
@@ -234,7 +234,9 @@ fn bins(rule: &Rule, cells: Vec<super::bins::Cell>) -> Vec<BinTotals> {
         let Some(class) = occurrence else { continue };
         bin.traffic.packets += cell.sums.packets;
         bin.traffic.wire_bytes += cell.sums.wire_bytes;
-        if !rule.repeat[class] {
+        if rule.repeat[class] {
+            bin.repeated += Repeated { packets: cell.sums.packets, wire_bytes: cell.sums.wire_bytes };
+        } else {
             bin.traffic.payload_bytes += cell.sums.payload_bytes;
             bin.traffic.messages += cell.messages;
         }
@@ -266,6 +268,7 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
         match total.bins.last_mut().filter(|last| last.bin == bin.bin) {
             Some(last) => {
                 last.traffic += bin.traffic;
+                last.repeated += bin.repeated;
                 last.mpi.extend(bin.mpi);
             }
             None => total.bins.push(bin),

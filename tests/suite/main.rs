@@ -13,6 +13,7 @@ mod latency;
 mod memory;
 mod messages;
 mod partial;
+mod rates;
 mod recorded;
 mod runs;
 mod synthetic;
