@@ -34,6 +34,8 @@ pub(super) enum Command {
     Health(Health),
     /// Show times: request to acknowledgement or response, messages, transit, set-up of connections
     Latency(Latency),
+    /// Show rates over time, their peaks, and how large messages and packets are
+    Rates(Rates),
 }
 
 /// Options of every command that reads.
@@ -212,6 +214,27 @@ pub(super) struct Collectives {
 pub(super) struct Health {
     #[command(flatten)]
     pub(super) source: Source,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Rates {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// Keep pairs of these apart [default: all together]
+    #[arg(long, value_enum)]
+    pub(super) by: Option<ByArg>,
+    /// Width of the bins; those of a profile are shared out where it is no multiple of theirs [default: 10ms, or the profile's]
+    #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
+    pub(super) bin: Option<i64>,
+    /// Length of the window whose highest rate is the peak [default: 100ms, or all where that is shorter]
+    #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
+    pub(super) window: Option<i64>,
+    /// Draw the figure as SVG
+    #[arg(long, value_name = "FILE")]
+    pub(super) svg: Option<PathBuf>,
+    /// Draw the figure as PNG
+    #[arg(long, value_name = "FILE")]
+    pub(super) png: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

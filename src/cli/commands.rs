@@ -139,7 +139,7 @@ pub(super) fn messages(args: &Messages) -> anyhow::Result<ExitCode> {
     let mut options = input::options(&args.inputs, &args.reading)?;
     options.bin_ns = None;
     options.check_icrc = false;
-    (options.read_times, options.read_health) = (false, false);
+    (options.read_times, options.read_sizes, options.read_health) = (false, false, false);
     let table = Output::open(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
     let mut stream = input::messages(&args.inputs, &options, args.transport)?;
     // The profile says what a message's connection is, while the stream goes on.

@@ -75,6 +75,8 @@ pub(super) struct Needs {
     pub(super) health: bool,
     /// Times between packets are measured.
     pub(super) times: bool,
+    /// Sizes of packets and messages are kept.
+    pub(super) sizes: bool,
 }
 
 /// Reads a profile, or makes one of captures without keeping it.
@@ -100,6 +102,7 @@ pub(super) fn profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> an
     }
     options.read_mpi = !needs.no_mpi;
     options.read_times = needs.times;
+    options.read_sizes = needs.sizes;
     options.read_health = needs.health;
     options.check_icrc = needs.health;
     options.bin_ns = needs.bin_ns;

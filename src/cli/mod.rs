@@ -10,6 +10,7 @@ mod health;
 mod input;
 mod latency;
 mod output;
+mod rates;
 
 use args::{Cli, Command};
 use clap::Parser as _;
@@ -29,6 +30,7 @@ pub fn main() -> ExitCode {
         Command::Collectives(args) => commands::collectives(args),
         Command::Health(args) => health::run(args),
         Command::Latency(args) => latency::run(args),
+        Command::Rates(args) => rates::run(args),
     };
     match result {
         Ok(code) => code,

@@ -27,7 +27,8 @@ pub use cm::connection_management;
 
 use crate::model::health::Observed;
 use crate::model::{
-    ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, RawMessage, Seen, Start, Timing, Turn, Wireup,
+    ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, RawMessage, Seen, Start, Timing, Turn, Verb,
+    Wireup,
 };
 use assembly::Assembly;
 use echoes::Echoes;
@@ -122,6 +123,8 @@ pub struct Events {
     pub messages: Vec<RawMessage>,
     /// Times between packets.
     pub timings: Vec<Timing>,
+    /// Transport messages whose length is known, in bytes of payload.
+    pub sizes: Vec<(u32, Verb, u64)>,
 }
 
 impl Tracker {
@@ -212,6 +215,7 @@ impl Tracker {
         for (id, key) in &keys {
             while let Some(message) = self.connections[*id as usize].assembly.oldest() {
                 requests::note(&mut self.connections[*id as usize].missing, &message);
+                events.sizes.extend(requests::sized(*id, &message));
                 self.finished(*id, (key.src, key.dst), &message, &[], events);
             }
         }

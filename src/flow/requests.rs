@@ -4,7 +4,7 @@ use super::assembly::Transport;
 use super::envelopes::{First, reth};
 use super::nccl::Verdict;
 use super::{Depth, Events, MAX_WIREUPS, Tracker, introductions};
-use crate::model::{Missing, MpiMessage, PacketRecord, Start};
+use crate::model::{Missing, MpiMessage, PacketRecord, Start, Verb};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Service;
 use ibscope_parsers::mpi::{self, Envelope, Form, Head, Length, Matching, Name, Part};
@@ -35,12 +35,16 @@ impl Tracker {
             }
             let bytes = if opcode.is_read_request() { u64::from(packet.extension) } else { ATOMIC_BYTES };
             self.time_request(id, packet, bytes, &mut events.timings);
+            events.sizes.extend(Verb::of(opcode).map(|verb| (id, verb, bytes)));
             return;
         }
         let payload = packet.payload(batch_bytes);
         let begins = opcode.is_first() || opcode.is_only();
         if begins {
             self.time_request(id, packet, u64::from(packet.payload_bytes), &mut events.timings);
+        }
+        if opcode.is_only() {
+            events.sizes.extend(Verb::of(opcode).map(|verb| (id, verb, u64::from(packet.payload_bytes))));
         }
         let head = if begins { self.head(id, packet, batch_bytes, events) } else { None };
         if opcode.is_only() && head.is_none() && !self.asks_for_data(packet) {
@@ -72,6 +76,7 @@ impl Tracker {
             let missing = &mut self.connections[id as usize].missing;
             missing.evicted += u64::from(!message.complete);
             note(missing, &message);
+            events.sizes.extend(sized(id, &message));
             self.finished(id, (packet.src, packet.dst), &message, &message.kept, events);
         }
     }
@@ -238,6 +243,11 @@ impl Tracker {
             }
         }
     }
+}
+
+/// A message of several packets with its length, where that is known: its first and last packets were seen.
+pub(super) fn sized(id: u32, message: &Transport) -> Option<(u32, Verb, u64)> {
+    Some((id, Verb::of(message.opcode)?, message.message_bytes?))
 }
 
 /// Notes a message that nothing more will come of.

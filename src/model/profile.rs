@@ -1,6 +1,8 @@
 //! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
 
-use super::{ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, TimingKey};
+use super::{
+    ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, SizeClass, SizeOf, SizeSums, TimingKey,
+};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -30,6 +32,8 @@ pub struct Profile {
     pub collectives: Vec<CollectiveRow>,
     /// Times between packets, sorted by connection and what they are of.
     pub latencies: Vec<LatencyRow>,
+    /// Sizes of packets and messages, sorted by connection, what they are of, and class.
+    pub sizes: Vec<SizeRow>,
     /// Health of connections that have something to say, sorted by connection.
     pub health: Vec<HealthRow>,
     /// Connection management messages, sorted by time.
@@ -127,6 +131,19 @@ pub struct LatencyRow {
     pub timing: TimingKey,
     /// The times, in nanoseconds.
     pub histogram: Histogram,
+}
+
+/// Sizes of packets or messages of one connection, of one class. Each counts once, whatever was copied or sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeRow {
+    /// Index into [`Profile::connections`].
+    pub connection: u32,
+    /// Of what.
+    pub of: SizeOf,
+    /// From which power of two to the next.
+    pub size: SizeClass,
+    /// The sums.
+    pub sums: SizeSums,
 }
 
 /// Health of one connection.

@@ -1,7 +1,7 @@
 //! Connections, what was seen of them, and the sums over them.
 
 use super::profile::{Repeated, Repeats, Traffic};
-use super::{Health, Histogram, Kind, PacketRecord, TimingKey};
+use super::{Health, Histogram, Kind, PacketRecord, SizeOf, Sizes, TimingKey};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
@@ -328,6 +328,10 @@ pub struct ConnectionTotals {
     pub echoes: BTreeMap<Qpn, u64>,
     /// Times between packets.
     pub timings: BTreeMap<TimingKey, Histogram>,
+    /// Sizes of packets and messages.
+    pub sizes: Sizes<SizeOf>,
+    /// Sizes of MPI messages by class.
+    pub mpi_sizes: Sizes<MpiClass>,
     /// The same sums over time, sorted by bin.
     pub bins: Vec<BinTotals>,
 }

@@ -7,7 +7,7 @@ use crate::model::profile::{Repeats, Traffic};
 /// Applies `--hosts`, `--rankmap`, `--from` and `--to` to a profile.
 ///
 /// A window is cut out of the timeline in whole bins: every bin that overlaps it counts, and a note says so where that
-/// widens it. Repeats and health are not kept by time; within a window they read 0.
+/// widens it. Repeats, health and sizes are not kept by time; within a window there are none.
 pub fn adapt(profile: &mut Profile, options: &Options) -> Result<(), Error> {
     profile.names.extend(options.names.iter().map(|(endpoint, name)| (*endpoint, name.clone())));
     if let Some(rankmap) = &options.rankmap {
@@ -25,6 +25,7 @@ pub fn adapt(profile: &mut Profile, options: &Options) -> Result<(), Error> {
     let bin_ns = profile.bin_ns;
     profile.timeline.retain(|row| row.time_ns < to_ns && row.time_ns.saturating_add(bin_ns) > from_ns);
     profile.health.clear();
+    profile.sizes.clear();
     for connection in &mut profile.connections {
         connection.traffic = Traffic::default();
         connection.repeats = Repeats::default();

@@ -143,7 +143,7 @@ impl Analysis {
         let file = SpillFile::default();
         let shard = || Shard {
             tracker: Tracker::new(depth, options.read_times, options.read_health),
-            sums: Accumulator::new(options.bin_ns),
+            sums: Accumulator::new(options.bin_ns, options.read_sizes),
             cm: Vec::new(),
             cm_lost: 0,
             events: Events::default(),
@@ -398,6 +398,9 @@ impl Shard {
         }
         for timing in self.events.timings.drain(..) {
             self.sums.timing(&timing);
+        }
+        for (connection, verb, bytes) in self.events.sizes.drain(..) {
+            self.sums.size(connection, verb, bytes);
         }
         for message in self.events.messages.drain(..) {
             self.spill.iter_mut().for_each(|spill| spill.push(&message));

@@ -1,8 +1,10 @@
 //! Settled sums, and what is believed of them -> the tables of the profile.
 
-use crate::model::profile::{CollectiveRow, ConnectionRow, HealthRow, LatencyRow, Repeats, TimelineRow, Traffic};
+use crate::model::profile::{
+    CollectiveRow, ConnectionRow, HealthRow, LatencyRow, Repeats, SizeRow, TimelineRow, Traffic,
+};
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
-use crate::model::{ConnectionKey, Health, Kind, Profile, QueuePair};
+use crate::model::{ConnectionKey, Health, Kind, Profile, QueuePair, SizeOf};
 use crate::ranks::{Belief, Pairs};
 use ibscope_parsers::mpi::Operation;
 use std::collections::BTreeMap;
@@ -50,13 +52,25 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             timing,
             histogram,
         }));
+        let mut sizes = std::mem::take(&mut connection.sizes);
+        for ((class, size), sums) in std::mem::take(&mut connection.mpi_sizes).into_sorted() {
+            let of = operation(class, belief, key).map(size_of);
+            of.into_iter().for_each(|of| sizes.add((of, size), sums));
+        }
+        let row = |((of, size), sums)| SizeRow { connection: index as u32, of, size, sums };
+        profile.sizes.extend(sizes.into_sorted().into_iter().map(row));
         // Given up as they are written: both are most of what an analysis holds.
         for bin in std::mem::take(&mut connection.bins) {
             let mut traffic = bin.traffic;
             traffic += mpi(&mut bin.mpi.iter().copied());
             if traffic != Traffic::default() {
                 let time_ns = bin.bin.saturating_mul(profile.bin_ns);
-                profile.timeline.push(TimelineRow { time_ns, connection: index as u32, traffic, repeated: bin.repeated });
+                profile.timeline.push(TimelineRow {
+                    time_ns,
+                    connection: index as u32,
+                    traffic,
+                    repeated: bin.repeated,
+                });
             }
         }
     }
@@ -85,11 +99,20 @@ fn by_operation(
     key: &ConnectionKey,
 ) -> BTreeMap<Operation, MpiSums> {
     let mut operations = BTreeMap::new();
-    let Some((form, layout)) = belief.reading(key) else { return operations };
-    for (class, sums) in sums.filter(|(class, _)| class.form == form) {
-        if let Some(operation) = class.operation[layout as usize] {
+    for (class, sums) in sums {
+        if let Some(operation) = operation(class, belief, key) {
             *operations.entry(operation).or_default() += sums;
         }
     }
     operations
+}
+
+/// What messages of a class belong to, where their form is the one that is believed of the connection.
+fn operation(class: MpiClass, belief: &Belief, key: &ConnectionKey) -> Option<Operation> {
+    let (form, layout) = belief.reading(key)?;
+    class.operation[layout as usize].filter(|_| class.form == form)
+}
+
+fn size_of(operation: Operation) -> SizeOf {
+    if operation == Operation::PointToPoint { SizeOf::PointToPoint } else { SizeOf::Collective }
 }

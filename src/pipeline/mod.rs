@@ -52,6 +52,8 @@ pub struct Options {
     pub read_mpi: bool,
     /// Measure the times between packets; takes `read_mpi`, which tells what answers what.
     pub read_times: bool,
+    /// Keep the sizes of packets and messages; those of messages take `read_mpi`, which puts them together.
+    pub read_sizes: bool,
     /// Follow what goes wrong, per connection.
     pub read_health: bool,
     /// Verify the ICRC of every packet that was captured whole.
@@ -80,6 +82,7 @@ impl Default for Options {
             max_cells: DEFAULT_MAX_CELLS,
             read_mpi: true,
             read_times: true,
+            read_sizes: true,
             read_health: true,
             check_icrc: true,
             sha256: false,

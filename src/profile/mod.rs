@@ -8,6 +8,7 @@
 //! | `collectives.parquet` | messages of collective operations per connection and operation |
 //! | `latencies.parquet` | times between packets per connection, interval, verb and size class: extremes, sums, quantiles |
 //! | `latency_buckets.parquet` | their histograms: `latency` is the row number in the table above |
+//! | `sizes.parquet` | sizes of packets (on the wire), transport messages (payload) and MPI messages per connection and power of two, each thing once |
 //! | `health.parquet` | what went wrong per connection, and what the capture missed of it; columns as in [`Health`](crate::model::Health) |
 //! | `cm.parquet` | connection management messages, sorted by time |
 //!
@@ -19,6 +20,7 @@
 mod document;
 mod latencies;
 mod messages;
+mod sizes;
 mod tables;
 
 pub use messages::MessageWriter;
@@ -39,6 +41,7 @@ const TIMELINE: &str = "timeline.parquet";
 const COLLECTIVES: &str = "collectives.parquet";
 const LATENCIES: &str = "latencies.parquet";
 const LATENCY_BUCKETS: &str = "latency_buckets.parquet";
+const SIZES: &str = "sizes.parquet";
 const HEALTH: &str = "health.parquet";
 const CM: &str = "cm.parquet";
 
@@ -147,6 +150,7 @@ impl Writer {
             (COLLECTIVES, tables::collectives(&profile.collectives)),
             (LATENCIES, latencies::table(&profile.latencies)),
             (LATENCY_BUCKETS, latencies::buckets(&profile.latencies)),
+            (SIZES, sizes::table(&profile.sizes)),
             (HEALTH, tables::health(&profile.health)),
             (CM, tables::cm(&profile.cm)),
         ];
@@ -198,7 +202,7 @@ fn in_the_way(place: &Path) -> Result<(), ProfileError> {
     }
     for entry in fs::read_dir(place).map_err(io_error(place, "cannot be read"))? {
         let name = entry.map_err(io_error(place, "cannot be read"))?.file_name();
-        if ![DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, LATENCIES, LATENCY_BUCKETS, HEALTH, CM]
+        if ![DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, LATENCIES, LATENCY_BUCKETS, SIZES, HEALTH, CM]
             .iter()
             .any(|own| name == **own)
         {
@@ -250,6 +254,8 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     profile.collectives = tables::read_collectives(&path, bytes, profile.connections.len())?;
     let (latencies, buckets) = (table(LATENCIES)?, table(LATENCY_BUCKETS)?);
     profile.latencies = latencies::read(latencies, buckets, profile.connections.len())?;
+    let (path, bytes) = table(SIZES)?;
+    profile.sizes = sizes::read(&path, bytes, profile.connections.len())?;
     let (path, bytes) = table(HEALTH)?;
     profile.health = tables::read_health(&path, bytes, profile.connections.len())?;
     let (path, bytes) = table(CM)?;

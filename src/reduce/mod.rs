@@ -14,7 +14,9 @@ mod settle;
 pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 
 use crate::model::traffic::{MpiClass, MpiSums, Votes};
-use crate::model::{MpiMessage, PacketRecord, Recorder, Seen, Sight, Start, Sums, Timing, TimingKey, Turn};
+use crate::model::{
+    Kind, MpiMessage, PacketRecord, Recorder, Seen, Sight, SizeOf, Sizes, Start, Sums, Timing, TimingKey, Turn, Verb,
+};
 use bins::{Bins, Slot};
 use std::collections::BTreeMap;
 
@@ -44,6 +46,9 @@ pub struct Partial {
     votes: Votes,
     /// A connection has a few: its kinds of messages and answers.
     timings: Vec<((Sight, TimingKey), Recorder)>,
+    /// Of first sights alone, so that neither copies nor repeats matter.
+    sizes: Sizes<SizeOf>,
+    mpi_sizes: Sizes<MpiClass>,
     bins: Bins,
 }
 
@@ -52,15 +57,17 @@ pub struct Partial {
 pub struct Accumulator {
     partials: Vec<Partial>,
     bin_ns: Option<i64>,
+    keeps_sizes: bool,
     /// How often times were made coarser.
     coarseness: u32,
 }
 
 impl Accumulator {
-    /// An empty one. `bin_ns` is the width of the timeline's bins; `None` for no timeline.
+    /// An empty one. `bin_ns` is the width of the timeline's bins; `None` for no timeline. `keeps_sizes` asks for the sizes of packets and
+    /// messages.
     #[must_use]
-    pub fn new(bin_ns: Option<i64>) -> Self {
-        Self { partials: Vec::new(), bin_ns, coarseness: 0 }
+    pub fn new(bin_ns: Option<i64>, keeps_sizes: bool) -> Self {
+        Self { partials: Vec::new(), bin_ns, keeps_sizes, coarseness: 0 }
     }
 
     /// Adds a packet.
@@ -85,6 +92,13 @@ impl Accumulator {
         partial.sums[seen.turn as usize][class] += sums;
         let messages = u64::from(seen.counts_message);
         partial.messages[class] += messages;
+        if self.keeps_sizes
+            && seen.occurrence == 1
+            && packet.kind() == Kind::Data
+            && let Some(of) = SizeOf::packet(seen.turn)
+        {
+            partial.sizes.record(of, u64::from(packet.wire_bytes));
+        }
         if packet.time_ns == PacketRecord::NO_TIME {
             return;
         }
@@ -118,11 +132,20 @@ impl Accumulator {
         partial.timings.push((key, recorder));
     }
 
+    /// Adds a message of the transport whose length is known.
+    pub fn size(&mut self, connection: u32, verb: Verb, bytes: u64) {
+        let partial = self.partials.get_mut(connection as usize).filter(|_| self.keeps_sizes);
+        partial.into_iter().for_each(|partial| partial.sizes.record(SizeOf::message(verb), bytes));
+    }
+
     /// Adds an MPI message.
     pub fn message(&mut self, connection: u32, message: &MpiMessage) {
         let Some(partial) = self.partials.get_mut(connection as usize) else { return };
         let class = MpiClass::of(message);
         *partial.mpi.entry(class).or_default() += MpiSums { messages: 1, mpi_bytes: message.mpi_bytes };
+        if self.keeps_sizes {
+            partial.mpi_sizes.record(class, message.mpi_bytes);
+        }
         if let Some(bin_ns) = self.bin_ns.filter(|_| message.time_ns != PacketRecord::NO_TIME) {
             let sums = Sums { packets: 0, wire_bytes: 0, payload_bytes: message.mpi_bytes };
             partial.bins.add(message.time_ns.div_euclid(bin_ns), Slot::Mpi(class), sums, 1);

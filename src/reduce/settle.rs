@@ -174,6 +174,7 @@ impl One {
         let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));
         let [partners, echoes] = ending.partners.clone().map(|votes| votes.into_iter().collect());
         let (mpi, votes) = (partial.mpi, partial.votes);
+        let (sizes, mpi_sizes) = (partial.sizes, partial.mpi_sizes);
         let (missing, inputs) = (ending.missing, vec![input]);
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
         let right = if twice { Sight::Twice } else { Sight::Alone };
@@ -192,6 +193,8 @@ impl One {
             partners,
             echoes,
             timings,
+            sizes,
+            mpi_sizes,
             bins,
         };
         Self { totals, ending, mirror_copies }
@@ -259,6 +262,8 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     for (key, histogram) in later.timings {
         total.timings.entry(key).or_default().merge(&histogram);
     }
+    total.sizes.merge(later.sizes);
+    total.mpi_sizes.merge(later.mpi_sizes);
     for (votes, others) in [(&mut total.partners, later.partners), (&mut total.echoes, later.echoes)] {
         for (qpn, count) in others {
             *votes.entry(qpn).or_default() += count;

@@ -13,6 +13,7 @@ pub mod matrix;
 pub mod messages;
 pub mod packets;
 pub mod ranks;
+pub mod rates;
 pub mod text;
 pub mod timeline;
 mod units;
@@ -40,6 +41,14 @@ pub enum ReportError {
     /// There is no timeline.
     #[error("this profile has no timeline; analyse the captures again")]
     NoTimeline,
+    /// Nobody can want so many rows.
+    #[error("{rows} rows of bins and pairs are more than the {most} that are written: choose wider bins with --bin")]
+    TooManyBins {
+        /// Rows that there would be.
+        rows: i128,
+        /// Most that are written.
+        most: i128,
+    },
     /// There is nothing to draw.
     #[error("there is no traffic to draw")]
     Empty,

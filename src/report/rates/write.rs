@@ -1,0 +1,293 @@
+//! Rates as a table for people, csv and JSON.
+
+use super::{
+    Course, MESSAGES, MPI_BYTES, MPI_MESSAGES, PACKETS, PAYLOAD_BYTES, Peak, Rates, VALUES, Values, WIRE_BYTES,
+};
+use crate::model::{SizeClass, SizeOf, SizeSums};
+use crate::report::matrix::Unit;
+use crate::report::units::{Scale, bytes, duration, group, utc};
+use crate::report::who::{By, Label};
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Pairs in the table.
+const TOP_PAIRS: usize = 10;
+/// Longest bar of a distribution, in characters.
+const BAR: usize = 40;
+/// Fewer bins than this say little about peaks.
+const FEW_BINS: i64 = 10;
+
+/// Rates and distributions for people.
+#[must_use]
+pub fn table(rates: &Rates) -> String {
+    let span_ns = rates.span_ns.1.saturating_sub(rates.span_ns.0);
+    if span_ns == 0 {
+        return "rates: no traffic\n".to_owned();
+    }
+    let mut text = format!(
+        "rates over {} from {}; peak: the highest mean over {}, found in steps of {}\n\n{}",
+        duration(span_ns),
+        utc(rates.span_ns.0),
+        duration(rates.window_ns),
+        duration(rates.fine_ns),
+        total(rates)
+    );
+    if span_ns / rates.fine_ns < FEW_BINS {
+        text.push_str("\nThe traffic lies in few bins, so rates are lower than they were: analyse the captures with a smaller --bin.\n");
+    }
+    if rates.by.is_some() {
+        text.push_str(&pairs(rates));
+    }
+    text.push_str(&distributions(rates));
+    text
+}
+
+fn new_table(header: &[&str], left: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header);
+    for column in table.column_iter_mut().skip(left) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A count per second.
+fn per_second(rate: f64) -> String {
+    if rate > 0.0 && rate < 10.0 { format!("{rate:.1} /s") } else { format!("{} /s", group(rate.round() as u64)) }
+}
+
+fn bytes_per_second(rate: f64) -> String {
+    format!("{}/s", bytes(rate.round() as u64))
+}
+
+/// Links are sold in decimal bits.
+fn gigabits(rate: f64) -> String {
+    let gigabits = rate * 8.0 / 1e9;
+    let decimals = if gigabits >= 10.0 { 1 } else { 3 };
+    format!("{gigabits:.decimals$} Gbit/s")
+}
+
+/// Seconds from the first bin.
+fn since_start(rates: &Rates, peak: Peak) -> String {
+    if peak.sum == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.3}", peak.start_ns.saturating_sub(rates.span_ns.0) as f64 / 1e9)
+}
+
+fn total(rates: &Rates) -> String {
+    let course = &rates.total;
+    let mut table = new_table(&["", "in all", "mean", "peak", "peak from [s]"], 1);
+    let names = ["wire", "payload", "packets", "messages", "MPI messages", "MPI bytes"];
+    for index in [WIRE_BYTES, PAYLOAD_BYTES, MPI_BYTES, PACKETS, MESSAGES, MPI_MESSAGES] {
+        let Some(sum) = course.known(index, course.sums[index]) else { continue };
+        let peak = course.peaks[index];
+        let is_bytes = matches!(index, WIRE_BYTES | PAYLOAD_BYTES | MPI_BYTES);
+        let (all, show): (String, fn(f64) -> String) =
+            if is_bytes { (bytes(sum), bytes_per_second) } else { (group(sum), per_second) };
+        let (mean, highest) = (rates.mean(sum), rates.peak(peak));
+        table.add_row([names[index].to_owned(), all, show(mean), show(highest), since_start(rates, peak)]);
+        if index == WIRE_BYTES {
+            table.add_row([String::new(), String::new(), gigabits(mean), gigabits(highest)]);
+        }
+    }
+    format!("{}\n", table.trim_fmt())
+}
+
+fn pairs(rates: &Rates) -> String {
+    let mut rows: Vec<(&(Label, Label), &Course)> = rates.pairs.iter().collect();
+    let what = if rates.by == Some(By::Rank) { "pairs of ranks" } else { "pairs" };
+    let title = match rows.len() {
+        count if count > TOP_PAIRS => format!("the {TOP_PAIRS} busiest of {count} {what}"),
+        _ => what.to_owned(),
+    };
+    // The busiest first, others in the order of their names.
+    rows.sort_by_key(|(_, course)| std::cmp::Reverse(course.sums[WIRE_BYTES]));
+    rows.truncate(TOP_PAIRS);
+    let highest = |course: &Course| rates.peak(course.peaks[WIRE_BYTES]);
+    let largest = rows.iter().map(|(_, course)| highest(course)).fold(0.0, f64::max);
+    let scale = Scale::for_table(Unit::WireBytes, largest as u64);
+    let wire = format!("wire {}/s", scale.unit());
+    let header =
+        [title.as_str(), "share", &wire, "peak", "from [s]", "messages/s", "peak", "packets/s", "peak"];
+    let mut table = new_table(&header, 1);
+    let count = |rate: f64| per_second(rate).trim_end_matches(" /s").to_owned();
+    for ((src, dst), course) in rows {
+        let peak = course.peaks[WIRE_BYTES];
+        let share = course.sums[WIRE_BYTES] as f64 * 100.0 / rates.total.sums[WIRE_BYTES].max(1) as f64;
+        let mut row = vec![format!("{} → {}", src.name(), dst.name()), format!("{share:.1} %")];
+        row.extend([rates.mean(course.sums[WIRE_BYTES]), highest(course)].map(|rate| scale.show(rate.round() as u64)));
+        row.push(since_start(rates, peak));
+        for index in [MESSAGES, PACKETS] {
+            row.extend([rates.mean(course.sums[index]), rates.peak(course.peaks[index])].map(count));
+        }
+        table.add_row(row);
+    }
+    format!("\n{}\n", table.trim_fmt())
+}
+
+fn distributions(rates: &Rates) -> String {
+    let sizes = &rates.total.sizes;
+    if sizes.is_empty() {
+        return "\nSizes are kept without time: give the captures to see those of a part of it.\n".to_owned();
+    }
+    let mut text = String::new();
+    let titles = [
+        ("messages", "transport messages", "payload bytes each"),
+        ("mpi_messages", "MPI messages", "MPI bytes each"),
+        ("packets", "packets, each once", "wire bytes each"),
+    ];
+    for (distribution, title, each) in titles {
+        let rows: Vec<(&(SizeOf, SizeClass), &SizeSums)> =
+            sizes.iter().filter(|((of, _), _)| of.distribution() == distribution).collect();
+        let all = rows.iter().map(|(_, sums)| sums.count).sum::<u64>();
+        if all == 0 {
+            continue;
+        }
+        let most = rows.iter().map(|(_, sums)| sums.count).max().unwrap_or(1).max(1);
+        let mut table = new_table(&[title, each, "count", "share", "bytes", ""], 1);
+        if let Some(column) = table.column_mut(5) {
+            column.set_cell_alignment(CellAlignment::Left);
+        }
+        for ((of, _), sums) in rows {
+            let bar = (sums.count as f64 / most as f64 * BAR as f64).round() as usize;
+            table.add_row([
+                of.name().to_owned(),
+                range(sums),
+                group(sums.count),
+                format!("{:.1} %", sums.count as f64 * 100.0 / all as f64),
+                bytes(sums.bytes),
+                // What is there has a bar, however short.
+                "█".repeat(bar.max(1)),
+            ]);
+        }
+        text.push_str(&format!("\n{}\n", table.trim_fmt()));
+    }
+    if !rates.mpi_read {
+        text.push_str("\nMessages were not put together: the captures were analysed with --no-mpi.\n");
+    }
+    text
+}
+
+/// The sizes of a class that there are.
+fn range(sums: &SizeSums) -> String {
+    if sums.smallest_bytes == sums.largest_bytes {
+        group(sums.smallest_bytes)
+    } else {
+        format!("{} - {}", group(sums.smallest_bytes), group(sums.largest_bytes))
+    }
+}
+
+/// What is to be said of the bins and the window.
+#[must_use]
+pub fn notes(rates: &Rates, wanted_window_ns: Option<i64>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if rates.is_shared_out() {
+        notes.push(format!(
+            "bins of {} are no multiple of the profile's bins of {}: each of those is shared out among the new ones by their overlap, and sums are \
+             kept",
+            duration(rates.bin_ns),
+            duration(rates.fine_ns)
+        ));
+    }
+    if let Some(wanted_ns) = wanted_window_ns.filter(|wanted_ns| *wanted_ns != rates.window_ns && rates.window_ns > 0) {
+        let why = if wanted_ns < rates.window_ns { "whole bins" } else { "all that there is" };
+        notes.push(format!("the window of {} is {}: {why}", duration(wanted_ns), duration(rates.window_ns)));
+    }
+    notes
+}
+
+/// One row per bin, or per bin and pair: `time_ns,src,dst`, the sums and their rates. Bins without traffic are there too. `src` and `dst` are
+/// empty where all pairs are together, and the values of MPI where no library was recognised.
+pub fn csv(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
+    let names = VALUES.join(",");
+    let per_second = VALUES.map(|name| format!("{name}_per_s")).join(",");
+    writeln!(out, "time_ns,src,dst,{names},{per_second}")?;
+    let everyone = (String::from(","), &rates.total);
+    let courses: Vec<(String, &Course)> = match rates.by {
+        None => vec![everyone],
+        Some(_) => rates.pairs.iter().map(|((src, dst), course)| (format!("{src},{dst}"), course)).collect(),
+    };
+    let mut courses: Vec<_> =
+        courses.iter().map(|(pair, course)| (pair, *course, rates.bins(course))).collect();
+    for _ in 0..rates.count() {
+        for (pair, course, bins) in &mut courses {
+            let Some((time_ns, sums)) = bins.next() else { continue };
+            let known = |index: usize, text: String| if course.known(index, 0).is_some() { text } else { String::new() };
+            let values = texts(&sums, |index, sum| known(index, sum.to_string()));
+            let rates = texts(&sums, |index, sum| known(index, rate(sum, rates.bin_ns).to_string()));
+            writeln!(out, "{time_ns},{pair},{values},{rates}")?;
+        }
+    }
+    Ok(())
+}
+
+fn texts(sums: &Values, text: impl Fn(usize, u64) -> String) -> String {
+    let texts: Vec<String> = sums.iter().enumerate().map(|(index, sum)| text(index, *sum)).collect();
+    texts.join(",")
+}
+
+fn rate(sum: u64, bin_ns: i64) -> f64 {
+    super::per_second(sum, bin_ns)
+}
+
+/// One object: what was asked for, and the course of everything and of each pair, with its bins as columns without gaps.
+pub fn json(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
+    let pairs = rates.pairs.iter().map(|((src, dst), course)| {
+        let mut object = self::course(rates, course);
+        if let Some(object) = object.as_object_mut() {
+            object.insert("src".to_owned(), label(src));
+            object.insert("dst".to_owned(), label(dst));
+        }
+        object
+    });
+    let document = json!({
+        "schema": "ibscope rates",
+        "version": 1,
+        "by": rates.by.map(|by| if by == By::Rank { "rank" } else { "endpoint" }),
+        "bin_ns": rates.bin_ns,
+        "shared_out": rates.is_shared_out(),
+        "resolution_ns": rates.fine_ns,
+        "window_ns": rates.window_ns,
+        "from_ns": rates.span_ns.0,
+        "to_ns": rates.span_ns.1,
+        "total": course(rates, &rates.total),
+        "pairs": pairs.collect::<Vec<_>>(),
+    });
+    writeln!(out, "{document:#}")
+}
+
+fn label(label: &Label) -> Value {
+    match label {
+        Label::Rank(rank) => json!(rank),
+        Label::Endpoint(..) | Label::Unknown => json!(label.to_string()),
+    }
+}
+
+fn course(rates: &Rates, course: &Course) -> Value {
+    let values = |of: &dyn Fn(usize) -> Value| -> BTreeMap<&str, Value> {
+        VALUES.iter().enumerate().map(|(index, name)| (*name, course.known(index, 0).map_or(Value::Null, |_| of(index)))).collect()
+    };
+    let peak = |index: usize| {
+        let peak = course.peaks[index];
+        json!({ "per_s": rates.peak(peak), "sum": peak.sum, "from_ns": peak.start_ns })
+    };
+    let size = |((of, size), sums): (&(SizeOf, SizeClass), &SizeSums)| {
+        json!({
+            "distribution": of.distribution(), "of": of.name(), "from_bytes": size.from_bytes(), "count": sums.count,
+            "bytes": sums.bytes, "smallest_bytes": sums.smallest_bytes, "largest_bytes": sums.largest_bytes,
+        })
+    };
+    let bins: Vec<(i64, Values)> = rates.bins(course).collect();
+    json!({
+        "sums": values(&|index| json!(course.sums[index])),
+        "mean_per_s": values(&|index| json!(rates.mean(course.sums[index]))),
+        "peaks": values(&peak),
+        "first_bin_ns": bins.first().map(|(time_ns, _)| time_ns),
+        "bins": values(&|index| bins.iter().map(|(_, sums)| sums[index]).collect()),
+        "sizes": course.sizes.iter().map(size).collect::<Vec<_>>(),
+    })
+}
