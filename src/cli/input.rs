@@ -66,6 +66,7 @@ pub(super) fn options(inputs: &[PathBuf], reading: &Reading) -> anyhow::Result<O
 
 /// What a command needs of captures beyond their packets; a profile has it, or has it not.
 #[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
 pub(super) struct Needs {
     /// MPI messages are not looked for.
     pub(super) no_mpi: bool,

@@ -22,7 +22,8 @@ const MAX_ROWS: i128 = 1 << 26;
 
 /// What has a rate, by its name in outputs.
 pub const VALUES: [&str; 6] = ["wire_bytes", "payload_bytes", "packets", "messages", "mpi_messages", "mpi_bytes"];
-const WIRE_BYTES: usize = 0;
+/// Where they stand in it.
+pub(super) const WIRE_BYTES: usize = 0;
 const PAYLOAD_BYTES: usize = 1;
 const PACKETS: usize = 2;
 const MESSAGES: usize = 3;

@@ -1,10 +1,13 @@
-//! Figures as SVG and PNG: the matrix as a heat map, the timeline as two panels.
+//! Figures as SVG and PNG: the matrix as a heat map, the timeline as two panels, rates over
+//! the distributions of sizes.
 //!
 //! Both formats come from the same drawing functions and have the same proportions. Texts are large for the size of the
 //! figure: it stays readable in one column of a printed page, 8 cm wide.
 
+mod axes;
 mod canvas;
 mod matrix;
+mod rates;
 mod scale;
 mod series;
 #[cfg(test)]
@@ -13,6 +16,7 @@ mod timeline;
 
 use super::ReportError;
 use super::matrix::{Matrix, Unit};
+use super::rates::Rates;
 use super::timeline::Timeline;
 use canvas::Figure;
 
@@ -34,4 +38,14 @@ pub fn timeline_svg(timeline: &Timeline) -> Result<String, ReportError> {
 /// The timeline as the bytes of a PNG file.
 pub fn timeline_png(timeline: &Timeline) -> Result<Vec<u8>, ReportError> {
     timeline::Panels::new(timeline)?.png()
+}
+
+/// Rates as an SVG document.
+pub fn rates_svg(rates: &Rates) -> Result<String, ReportError> {
+    rates::Panels::new(rates)?.svg()
+}
+
+/// Rates as the bytes of a PNG file.
+pub fn rates_png(rates: &Rates) -> Result<Vec<u8>, ReportError> {
+    rates::Panels::new(rates)?.png()
 }

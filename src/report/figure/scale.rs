@@ -159,6 +159,12 @@ pub(super) fn prefix_of(max: f64) -> (f64, &'static str) {
     [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")].into_iter().find(|&(one, _)| max >= one).unwrap_or((1.0, ""))
 }
 
+/// Three digits of a rate of bytes, in the units of [`prefix_of`].
+pub(super) fn human_rate(bytes_per_s: f64) -> String {
+    let (one, prefix) = prefix_of(bytes_per_s);
+    format!("{} {prefix}B/s", three_digits(bytes_per_s / one))
+}
+
 /// Numbers from 0 to `max` in steps that are round, with their texts.
 pub(super) fn axis(max: f64, most: u32) -> Vec<(f64, String)> {
     let step = step(max, most);

@@ -1,6 +1,8 @@
 //! The timeline as two panels over one axis of time: bytes on the wire by sender, and messages.
 
-use super::canvas::{Anchor, Area, Canvas, Figure, LINE, TEXT, TICK, TITLE, WIDTH, cut, widest, width};
+use super::canvas::{
+    Anchor, Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TITLE, WIDTH, cut, widest, width,
+};
 use super::scale::{OKABE_ITO, axis, prefix_of};
 use super::series::Series;
 use crate::report::By;
@@ -10,8 +12,6 @@ use crate::report::timeline::Timeline;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, RGBColor};
 
-const MARGIN: i32 = 24;
-const TICK_LENGTH: i32 = 14;
 const UPPER: i32 = 620;
 const LOWER: i32 = 330;
 /// Between the panels.
@@ -155,9 +155,7 @@ impl Figure for Panels {
     }
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
-        let room = WIDTH - 2 * MARGIN;
-        let size = (TITLE * room / width(&self.title, TITLE)?.max(1)).min(TITLE);
-        canvas.text(&self.title, (WIDTH / 2, MARGIN + TITLE / 2), Anchor::Middle, size, BLACK)?;
+        canvas.title(&self.title)?;
         for Entry { name, color, x, y } in &self.legend {
             let swatch = Area { left: *x, top: y - SWATCH / 2, right: x + SWATCH, bottom: y + SWATCH / 2 };
             canvas.fill(swatch, *color)?;

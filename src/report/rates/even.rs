@@ -45,12 +45,12 @@ impl Iterator for Even<'_> {
         }
         self.next_ns = to_ns;
         let mut sums = Values::default();
-        while let Some((&start_ns, values)) = self.fine.peek() {
-            let start_ns = i128::from(start_ns);
+        while let Some((start_ns, values)) = self.fine.peek() {
+            let start_ns = i128::from(**start_ns);
             if start_ns >= to_ns {
                 break;
             }
-            for (sum, value) in sums.iter_mut().zip(*values) {
+            for (sum, value) in sums.iter_mut().zip(values.iter()) {
                 let part = self.up_to(*value, to_ns - start_ns) - self.up_to(*value, from_ns - start_ns);
                 *sum = sum.saturating_add(part);
             }

@@ -10,6 +10,7 @@ use crate::report::who::{By, Label};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Pairs in the table.
@@ -111,8 +112,7 @@ fn pairs(rates: &Rates) -> String {
     let largest = rows.iter().map(|(_, course)| highest(course)).fold(0.0, f64::max);
     let scale = Scale::for_table(Unit::WireBytes, largest as u64);
     let wire = format!("wire {}/s", scale.unit());
-    let header =
-        [title.as_str(), "share", &wire, "peak", "from [s]", "messages/s", "peak", "packets/s", "peak"];
+    let header = [title.as_str(), "share", &wire, "peak", "from [s]", "messages/s", "peak", "packets/s", "peak"];
     let mut table = new_table(&header, 1);
     let count = |rate: f64| per_second(rate).trim_end_matches(" /s").to_owned();
     for ((src, dst), course) in rows {
@@ -164,7 +164,7 @@ fn distributions(rates: &Rates) -> String {
                 "█".repeat(bar.max(1)),
             ]);
         }
-        text.push_str(&format!("\n{}\n", table.trim_fmt()));
+        let _ = writeln!(text, "\n{}", table.trim_fmt());
     }
     if !rates.mpi_read {
         text.push_str("\nMessages were not put together: the captures were analysed with --no-mpi.\n");
@@ -211,12 +211,12 @@ pub fn csv(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
         None => vec![everyone],
         Some(_) => rates.pairs.iter().map(|((src, dst), course)| (format!("{src},{dst}"), course)).collect(),
     };
-    let mut courses: Vec<_> =
-        courses.iter().map(|(pair, course)| (pair, *course, rates.bins(course))).collect();
+    let mut courses: Vec<_> = courses.iter().map(|(pair, course)| (pair, *course, rates.bins(course))).collect();
     for _ in 0..rates.count() {
         for (pair, course, bins) in &mut courses {
             let Some((time_ns, sums)) = bins.next() else { continue };
-            let known = |index: usize, text: String| if course.known(index, 0).is_some() { text } else { String::new() };
+            let known =
+                |index: usize, text: String| if course.known(index, 0).is_some() { text } else { String::new() };
             let values = texts(&sums, |index, sum| known(index, sum.to_string()));
             let rates = texts(&sums, |index, sum| known(index, rate(sum, rates.bin_ns).to_string()));
             writeln!(out, "{time_ns},{pair},{values},{rates}")?;
@@ -269,7 +269,11 @@ fn label(label: &Label) -> Value {
 
 fn course(rates: &Rates, course: &Course) -> Value {
     let values = |of: &dyn Fn(usize) -> Value| -> BTreeMap<&str, Value> {
-        VALUES.iter().enumerate().map(|(index, name)| (*name, course.known(index, 0).map_or(Value::Null, |_| of(index)))).collect()
+        VALUES
+            .iter()
+            .enumerate()
+            .map(|(index, name)| (*name, course.known(index, 0).map_or(Value::Null, |_| of(index))))
+            .collect()
     };
     let peak = |index: usize| {
         let peak = course.peaks[index];

@@ -1,0 +1,188 @@
+//! Axes: values -> positions along them, and the round ones among them with their names.
+
+use super::canvas::{Anchor, Area, Canvas, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, widest};
+use super::scale::{axis, human};
+use crate::report::ReportError;
+use plotters::backend::DrawingBackend;
+use plotters::style::{BLACK, RGBColor};
+
+/// From a mark to its name.
+const GAP: i32 = 8;
+/// Lines across a panel.
+const GRID: RGBColor = RGBColor(222, 222, 222);
+/// Room for the names of the marks below a panel, and for that of the axis below those.
+pub(super) const BELOW: i32 = TICK_LENGTH + GAP + TICK + MARGIN / 2 + TEXT + MARGIN;
+
+/// An axis: what lies at its ends, and what is named along it.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    from: f64,
+    to: f64,
+    pub(super) title: String,
+    pub(super) ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// From 0 to a little more than `max`, in numbers of `one` with a suffix.
+    pub(super) fn linear(max: f64, one: f64, suffix: &str, title: String, most: u32) -> Self {
+        // A little room above; and an axis with nothing on it still needs a length.
+        let to = if max > 0.0 { max * 1.04 } else { 1.0 };
+        let mut ticks = axis(to / one, most);
+        for (value, text) in &mut ticks {
+            if *value > 0.0 {
+                text.push_str(suffix);
+            }
+            *value *= one;
+        }
+        Self { from: 0.0, to, title, ticks }
+    }
+
+    /// From 0 to exactly `to`, with as many names as fit side by side in `room` pixels, in numbers of `one`.
+    pub(super) fn across(to: f64, one: f64, title: String, room: i32) -> Result<Self, ReportError> {
+        let span = to / one;
+        let mut ticks = Vec::new();
+        for most in (1..=8).rev() {
+            ticks = axis(span, most);
+            let apart = f64::from(room) * ticks.get(1).map_or(span, |tick| tick.0) / span;
+            if f64::from(widest(ticks.iter().map(|(_, text)| text.as_str()), TICK)?) + 50.0 <= apart {
+                break;
+            }
+        }
+        ticks.iter_mut().for_each(|(value, _)| *value *= one);
+        Ok(Self { from: 0.0, to, title, ticks })
+    }
+
+    /// Classes from `first` to `last`, each one wide: the first number of each as `name` has it, as many as fit.
+    pub(super) fn classes(
+        (first, last): (u32, u32),
+        name: impl Fn(u32) -> String,
+        title: String,
+        fits: impl Fn(&[(f64, String)]) -> Result<bool, ReportError>,
+    ) -> Result<Self, ReportError> {
+        let mut ticks = Vec::new();
+        for every in 1..=64 {
+            ticks = (first..=last + 1).step_by(every).map(|class| (f64::from(class), name(class))).collect();
+            if fits(&ticks)? {
+                break;
+            }
+        }
+        Ok(Self { from: f64::from(first), to: f64::from(last + 1), title, ticks })
+    }
+
+    /// Where a value lies between the ends, 0 to 1.
+    pub(super) fn share(&self, value: f64) -> f64 {
+        let share = (value - self.from) / (self.to - self.from);
+        share.clamp(0.0, 1.0)
+    }
+}
+
+/// An area with an axis at its left and one that it may share with others below.
+#[derive(Clone, Debug)]
+pub(super) struct Panel {
+    pub(super) area: Area,
+    pub(super) y: Axis,
+}
+
+impl Panel {
+    /// Left edge of the panels with these vertical axes.
+    pub(super) fn left<'a>(axes: impl IntoIterator<Item = &'a Axis>) -> Result<i32, ReportError> {
+        let ticks = axes.into_iter().flat_map(|axis| axis.ticks.iter().map(|(_, text)| text.as_str()));
+        Ok(MARGIN + TEXT + MARGIN / 2 + widest(ticks, TICK)? + TICK_LENGTH + GAP)
+    }
+
+    /// Position of a value on the axis below.
+    pub(super) fn x(&self, x: &Axis, value: f64) -> i32 {
+        self.area.left + (x.share(value) * f64::from(self.area.right - self.area.left)).round() as i32
+    }
+
+    /// Position of a value on the axis at the left.
+    pub(super) fn y(&self, value: f64) -> i32 {
+        self.area.bottom - (self.y.share(value) * f64::from(self.area.bottom - self.area.top)).round() as i32
+    }
+
+    /// What lies under everything else: lines at the named values.
+    pub(super) fn draw_grid<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
+        for (value, _) in &self.y.ticks {
+            let y = self.y(*value);
+            canvas.line(&[(self.area.left, y), (self.area.right, y)], GRID, 2)?;
+        }
+        Ok(())
+    }
+
+    /// The frame, the axis at the left, and the marks of the one below.
+    pub(super) fn draw_frame<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, x: &Axis) -> Result<(), ReportError> {
+        let Area { left, top, bottom, .. } = self.area;
+        canvas.frame(self.area)?;
+        for (value, text) in &self.y.ticks {
+            let y = self.y(*value);
+            canvas.line(&[(left - TICK_LENGTH, y), (left, y)], BLACK, LINE)?;
+            canvas.text(text, (left - TICK_LENGTH - GAP, y), Anchor::Right, TICK, BLACK)?;
+        }
+        let middle = i32::midpoint(top, bottom);
+        canvas.text(&self.y.title, (MARGIN + TEXT / 2, middle), Anchor::UpMiddle, TEXT, BLACK)?;
+        for (value, _) in &x.ticks {
+            let x = self.x(x, *value);
+            canvas.line(&[(x, bottom), (x, bottom + TICK_LENGTH)], BLACK, LINE)?;
+        }
+        Ok(())
+    }
+
+    /// The names along the axis below, and its own.
+    pub(super) fn draw_below<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, x: &Axis) -> Result<(), ReportError> {
+        let Area { left, right, bottom, .. } = self.area;
+        let y = bottom + TICK_LENGTH + GAP + TICK / 2;
+        for (value, text) in &x.ticks {
+            canvas.text(text, (self.x(x, *value), y), Anchor::Middle, TICK, BLACK)?;
+        }
+        let y = bottom + BELOW - MARGIN - TEXT / 2;
+        canvas.text(&x.title, (i32::midpoint(left, right), y), Anchor::Middle, TEXT, BLACK)
+    }
+}
+
+/// The unit of time in which so many seconds are 1 or more: what one of it is in seconds, and its name.
+pub(super) fn unit(seconds: f64) -> (f64, &'static str) {
+    // Half a nanosecond of tolerance: bins are whole nanoseconds.
+    [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")]
+        .into_iter()
+        .find(|&(one, _)| seconds >= one - 5e-10)
+        .unwrap_or((1e-9, "ns"))
+}
+
+/// The width of bins for the name of an axis.
+pub(super) fn bins(bin_s: f64) -> String {
+    let (one, name) = unit(bin_s);
+    format!("bins of {} {name}", (bin_s / one * 1000.0).round() / 1000.0)
+}
+
+/// Number of the class of a length or a rate, by its smallest: 0, 1, 2, 4 ... are 0, 1, 2, 3 ...
+pub(super) fn class_of(from: u64) -> u32 {
+    from.checked_ilog2().map_or(0, |power| power + 1)
+}
+
+/// Its smallest value again, for people.
+pub(super) fn class_name(class: u32, is_bytes: bool) -> String {
+    match class.checked_sub(1) {
+        None => "0".to_owned(),
+        Some(power) => human(1_u64.checked_shl(power).unwrap_or(u64::MAX), is_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(axis: &Axis) -> Vec<&str> {
+        axis.ticks.iter().map(|(_, text)| text.as_str()).collect()
+    }
+
+    #[test]
+    fn classes_are_named_by_their_smallest() {
+        let all = Axis::classes((0, 4), |class| class_name(class, true), String::new(), |_| Ok(true)).unwrap();
+        assert_eq!(names(&all), ["0", "1 B", "2 B", "4 B", "8 B", "16 B"]);
+        let few = Axis::classes((0, 11), |class| class_name(class, true), String::new(), |ticks| Ok(ticks.len() < 5));
+        assert_eq!(names(&few.unwrap()), ["0", "4 B", "32 B", "256 B", "2 KiB"]);
+        for from in [0, 1, 2, 4, 1 << 40, 1 << 63] {
+            assert_eq!(class_name(class_of(from), false), human(from, false));
+        }
+    }
+}
