@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_class_has_its_sum_and_extremes() {
         let mut sizes = Sizes::default();
-        [64, 127, 100, 128].map(|bytes| sizes.record(SizeOf::Send, bytes));
+        [64, 127, 100, 128].iter().for_each(|bytes| sizes.record(SizeOf::Send, *bytes));
         let sorted = sizes.into_sorted();
         let expected = SizeSums { count: 3, bytes: 291, smallest_bytes: 64, largest_bytes: 127 };
         assert_eq!(sorted[0], ((SizeOf::Send, SizeClass::of(64)), expected));

@@ -13,6 +13,7 @@ const UPPER: i32 = 560;
 const LOWER: i32 = 330;
 /// A line of explanations above a panel.
 const HEADER: i32 = TICK + 30;
+const FEWEST_CLASSES: u32 = 6;
 const SWATCH: i32 = 40;
 /// Bins of the upper panel, at most: narrower ones than two pixels would flicker.
 const MOST_BINS: i128 = 750;
@@ -22,12 +23,15 @@ const WINDOW: RGBColor = RGBColor(250, 219, 150);
 /// How many, and how many bytes.
 const SHARES: [RGBColor; 2] = [OKABE_ITO[0], OKABE_ITO[1]];
 
-/// A distribution: what is measured, and by class the share of their number and of their bytes in percent.
+/// By class, the share of their number and of their bytes in percent.
+type Shares = BTreeMap<u32, [f64; 2]>;
+
+/// A distribution: of what, and where it stands.
 struct Distribution {
     of: &'static str,
     panel: Panel,
     classes: Axis,
-    shares: BTreeMap<u32, [f64; 2]>,
+    shares: Shares,
 }
 
 /// All panels with everything laid out.
@@ -77,21 +81,26 @@ impl Panels {
         let (one, prefix) = prefix_of(max);
         let y = Axis::linear(max, one, "", format!("wire rate, {prefix}B/s"), 5);
         let mpi = rates.total.sizes.keys().any(|(of, _)| of.distribution() == "mpi_messages");
-        let messages = if mpi { ("mpi_messages", "MPI messages") } else { ("messages", "messages") };
-        let found: Vec<(&'static str, BTreeMap<u32, [f64; 2]>)> = [messages, ("packets", "packets")]
+        let messages = if mpi {
+            ("mpi_messages", "MPI messages", "MPI message")
+        } else {
+            ("messages", "messages", "payload of a message")
+        };
+        let found: Vec<(&str, &str, Shares)> = [messages, ("packets", "packets", "packet on the wire")]
             .into_iter()
-            .map(|(distribution, of)| (of, shares(rates, distribution)))
-            .filter(|(_, shares)| !shares.is_empty())
+            .map(|(distribution, of, size)| (of, size, shares(rates, distribution)))
+            .filter(|(.., shares)| !shares.is_empty())
             .collect();
         let axes: Vec<Axis> = found
             .iter()
-            .map(|(_, shares)| {
+            .map(|(.., shares)| {
                 let most = shares.values().flatten().copied().fold(0.0, f64::max);
                 Axis::linear(most, 1.0, "", "share, %".to_owned(), 3)
             })
             .collect();
         let left = Panel::left(axes.iter().chain([&y]))?;
-        let right = WIDTH - 3 * MARGIN;
+        // Half of a number along the axes of sizes stands beyond their ends.
+        let right = WIDTH - 5 * MARGIN;
         let top = MARGIN + TITLE + MARGIN / 2 + HEADER;
         let upper = Panel { area: Area { left, top, right, bottom: top + UPPER }, y };
         let (one, name) = unit(span_s);
@@ -99,19 +108,20 @@ impl Panels {
         let time = Axis::across(span_s, one, name, right - left)?;
         let mut bottom = upper.area.bottom + BELOW;
         let mut distributions = Vec::new();
-        for ((of, shares), y) in found.into_iter().zip(axes) {
+        for ((of, size, shares), y) in found.into_iter().zip(axes) {
             let top = bottom + MARGIN + HEADER;
             let panel = Panel { area: Area { left, top, right, bottom: top + LOWER }, y };
             let ends = shares.keys().next().zip(shares.keys().next_back());
             let (first, last) = ends.map_or((0, 0), |(first, last)| (*first, *last));
-            let each = if of == "packets" { "on the wire" } else { "payload" };
+            // Two or three bars would fill the panel.
+            let last = last.max(first + FEWEST_CLASSES - 1);
             let name = |class| class_name(class, true);
             let fits = |ticks: &[(f64, String)]| {
                 let apart = f64::from(right - left) * ticks.get(1).map_or(1.0, |tick| tick.0 - ticks[0].0);
                 let room = apart / f64::from(last + 1 - first);
                 Ok(f64::from(widest(ticks.iter().map(|(_, text)| text.as_str()), TICK)?) + 30.0 <= room)
             };
-            let classes = Axis::classes((first, last), name, format!("size of {of} {each}, from"), fits)?;
+            let classes = Axis::classes((first, last), name, format!("{size}, by power of two"), fits)?;
             bottom = panel.area.bottom + BELOW;
             distributions.push(Distribution { of, panel, classes, shares });
         }
@@ -160,10 +170,10 @@ impl Panels {
 }
 
 /// The shares of one distribution by class, of their number and of their bytes, in percent.
-fn shares(rates: &Rates, distribution: &str) -> BTreeMap<u32, [f64; 2]> {
+fn shares(rates: &Rates, distribution: &str) -> Shares {
     let sizes = rates.total.sizes.iter().filter(|((of, _), _)| of.distribution() == distribution);
     let mut all = [0.0; 2];
-    let mut shares: BTreeMap<u32, [f64; 2]> = BTreeMap::new();
+    let mut shares: Shares = BTreeMap::new();
     for ((_, size), sums) in sizes {
         let share = shares.entry(class_of(size.from_bytes())).or_default();
         for (index, value) in [sums.count, sums.bytes].into_iter().enumerate() {

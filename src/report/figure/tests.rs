@@ -2,10 +2,13 @@
 
 use super::series::Series;
 use super::*;
+use crate::model::profile::{ConnectionRow, Repeated, Repeats, SizeRow, TimelineRow, Traffic};
+use crate::model::{Kind, Profile, SizeClass, SizeOf, SizeSums};
 use crate::report::By;
 use crate::report::Label;
 use crate::report::matrix::{Cell, Selection};
 use crate::report::timeline::TimelineBin;
+use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
 fn endpoint(lid: u16, name: Option<&str>) -> Label {
@@ -185,4 +188,71 @@ fn pngs_have_the_proportions_of_the_svgs() {
         let [width, height] = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
         assert!(svg.contains(&format!("viewBox=\"0 0 {width} {height}\"")));
     }
+}
+
+/// One connection, in bins of 10 ms: 1 MB in the sixth of twenty, and a byte in the first and the last. One size of messages and two of packets.
+fn rates() -> Rates {
+    let end = |lid: u16| lid.to_string().parse().unwrap();
+    let traffic = |wire_bytes| Traffic { packets: 1, wire_bytes, ..Traffic::default() };
+    let row = |bin: i64, bytes| TimelineRow {
+        time_ns: bin * 10_000_000,
+        connection: 0,
+        traffic: traffic(bytes),
+        repeated: Repeated::default(),
+    };
+    let size = |of, count, bytes: u64| SizeRow {
+        connection: 0,
+        of,
+        size: SizeClass::of(bytes),
+        sums: SizeSums { count, bytes: count * bytes, smallest_bytes: bytes, largest_bytes: bytes },
+    };
+    let profile = Profile {
+        connections: vec![ConnectionRow {
+            src: end(1),
+            dst: end(2),
+            kind: Kind::Data,
+            service: 0,
+            dest_qp: Qpn::new(9),
+            src_qp: None,
+            src_qp_evidence: None,
+            first_time_ns: 0,
+            last_time_ns: 199_000_000,
+            traffic: traffic(1_000_002),
+            repeats: Repeats::default(),
+            stack: None,
+        }],
+        timeline: vec![row(0, 1), row(5, 1_000_000), row(19, 1)],
+        sizes: vec![size(SizeOf::Send, 4, 65_536), size(SizeOf::Request, 3, 4096), size(SizeOf::Acknowledge, 1, 64)],
+        bin_ns: 10_000_000,
+        ..Profile::default()
+    };
+    crate::report::rates::rates(&profile, None, None, 50_000_000).unwrap()
+}
+
+#[test]
+fn rates_say_their_peak_and_the_sizes() {
+    let svg = rates_svg(&rates()).unwrap();
+    // 1 MB in 50 ms, and the bin itself: 1 MB in 10 ms.
+    assert!(has_text(&svg, "peak over 50 ms: 20 MB/s"));
+    assert!(has_text(&svg, "wire rate, MB/s") && has_text(&svg, "100"));
+    assert!(has_text(&svg, "of messages") && has_text(&svg, "64 KiB"));
+    assert!(has_text(&svg, "of packets") && has_text(&svg, "64 B") && has_text(&svg, "4 KiB"));
+    // No text beyond the edges: the names along the axes stand around their marks.
+    assert!(texts(&svg).iter().all(|(x, _, _)| (0..canvas::WIDTH).contains(x)));
+    let png = rates_png(&rates()).unwrap();
+    let [width, height] = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
+    assert!(svg.contains(&format!("viewBox=\"0 0 {width} {height}\"")));
+}
+
+#[test]
+fn rates_without_sizes_are_one_panel() {
+    let mut rates = rates();
+    let height =
+        |svg: &str| svg.split("viewBox=\"0 0 1800 ").nth(1).unwrap().split('"').next().unwrap().parse::<u32>().unwrap();
+    let whole = height(&rates_svg(&rates).unwrap());
+    rates.total.sizes.clear();
+    let svg = rates_svg(&rates).unwrap();
+    assert!(height(&svg) < whole / 2 && !svg.contains("share, %"));
+    rates.span_ns = (0, 0);
+    assert!(matches!(rates_svg(&rates), Err(ReportError::Empty)));
 }

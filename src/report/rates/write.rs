@@ -65,10 +65,13 @@ fn bytes_per_second(rate: f64) -> String {
 }
 
 /// Links are sold in decimal bits.
-fn gigabits(rate: f64) -> String {
-    let gigabits = rate * 8.0 / 1e9;
-    let decimals = if gigabits >= 10.0 { 1 } else { 3 };
-    format!("{gigabits:.decimals$} Gbit/s")
+fn bits_per_second(rate: f64) -> String {
+    let bits = rate * 8.0;
+    let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];
+    let (one, unit) = units.into_iter().find(|(one, _)| bits >= *one).unwrap_or((1.0, "bit/s"));
+    let value = bits / one;
+    let decimals = if value >= 100.0 { 0 } else { usize::from(value < 10.0) + 1 };
+    format!("{value:.decimals$} {unit}")
 }
 
 /// Seconds from the first bin.
@@ -92,7 +95,7 @@ fn total(rates: &Rates) -> String {
         let (mean, highest) = (rates.mean(sum), rates.peak(peak));
         table.add_row([names[index].to_owned(), all, show(mean), show(highest), since_start(rates, peak)]);
         if index == WIRE_BYTES {
-            table.add_row([String::new(), String::new(), gigabits(mean), gigabits(highest)]);
+            table.add_row([String::new(), String::new(), bits_per_second(mean), bits_per_second(highest)]);
         }
     }
     format!("{}\n", table.trim_fmt())
