@@ -1,8 +1,6 @@
 //! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
 
-use super::{
-    ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, SizeClass, SizeOf, SizeSums, TimingKey,
-};
+use super::{ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, SizeClass, SizeOf, SizeSums, TimingKey};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

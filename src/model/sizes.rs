@@ -129,13 +129,20 @@ impl AddAssign for SizeSums {
     }
 }
 
-/// Sizes by what they are of and by class. A connection has a handful of them, so they are looked for one by one.
+/// Sizes by what they are of and by class. The class that was met last stands in front, since the next is likely to be the same; there is a
+/// handful of others, which are looked for one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sizes<K>(Vec<((K, SizeClass), SizeSums)>);
+pub struct Sizes<K> {
+    front: Option<Entry<K>>,
+    others: Vec<Entry<K>>,
+}
+
+/// What the sizes are of, their class, and their sums.
+type Entry<K> = ((K, SizeClass), SizeSums);
 
 impl<K> Default for Sizes<K> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self { front: None, others: Vec::new() }
     }
 }
 
@@ -149,27 +156,43 @@ impl<K: Copy + Ord> Sizes<K> {
     /// Adds sums of a class.
     #[inline]
     pub fn add(&mut self, key: (K, SizeClass), sums: SizeSums) {
-        if let Some((_, held)) = self.0.iter_mut().find(|(of, _)| *of == key) {
-            *held += sums;
-            return;
+        match &mut self.front {
+            Some((of, held)) if *of == key => *held += sums,
+            _ => self.change(key, sums),
         }
-        // Room for what is there: most connections have a few classes, and there may be many connections.
-        if self.0.len() == self.0.capacity() {
-            self.0.reserve_exact(2);
+    }
+
+    /// The same where another class stands in front: it goes back to the others.
+    fn change(&mut self, key: (K, SizeClass), sums: SizeSums) {
+        let found = self.others.iter_mut().find(|(of, _)| *of == key);
+        match (&mut self.front, found) {
+            (Some(front), Some(found)) => {
+                found.1 += sums;
+                std::mem::swap(front, found);
+            }
+            (front, _) => {
+                let Some(before) = front.replace((key, sums)) else { return };
+                // Room for what is there: there may be many connections.
+                if self.others.len() == self.others.capacity() {
+                    self.others.reserve_exact(2);
+                }
+                self.others.push(before);
+            }
         }
-        self.0.push((key, sums));
     }
 
     /// Adds all of another.
     pub fn merge(&mut self, other: Self) {
-        other.0.into_iter().for_each(|(key, sums)| self.add(key, sums));
+        other.front.into_iter().chain(other.others).for_each(|(key, sums)| self.add(key, sums));
     }
 
     /// The sums, sorted by what they are of and by class.
     #[must_use]
-    pub fn into_sorted(mut self) -> Vec<((K, SizeClass), SizeSums)> {
-        self.0.sort_unstable_by_key(|(key, _)| *key);
-        self.0
+    pub fn into_sorted(self) -> Vec<Entry<K>> {
+        let mut all = self.others;
+        all.extend(self.front);
+        all.sort_unstable_by_key(|(key, _)| *key);
+        all
     }
 }
 

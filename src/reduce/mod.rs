@@ -47,7 +47,8 @@ pub struct Partial {
     /// A connection has a few: its kinds of messages and answers.
     timings: Vec<((Sight, TimingKey), Recorder)>,
     /// Of first sights alone, so that neither copies nor repeats matter.
-    sizes: Sizes<SizeOf>,
+    /// By turn, and those of messages where [`Turn::Other`] would stand: each has a class of its own in front.
+    sizes: [Sizes<SizeOf>; Turn::COUNT],
     mpi_sizes: Sizes<MpiClass>,
     bins: Bins,
 }
@@ -97,7 +98,7 @@ impl Accumulator {
             && packet.kind() == Kind::Data
             && let Some(of) = SizeOf::packet(seen.turn)
         {
-            partial.sizes.record(of, u64::from(packet.wire_bytes));
+            partial.sizes[seen.turn as usize].record(of, u64::from(packet.wire_bytes));
         }
         if packet.time_ns == PacketRecord::NO_TIME {
             return;
@@ -135,7 +136,9 @@ impl Accumulator {
     /// Adds a message of the transport whose length is known.
     pub fn size(&mut self, connection: u32, verb: Verb, bytes: u64) {
         let partial = self.partials.get_mut(connection as usize).filter(|_| self.keeps_sizes);
-        partial.into_iter().for_each(|partial| partial.sizes.record(SizeOf::message(verb), bytes));
+        partial
+            .into_iter()
+            .for_each(|partial| partial.sizes[Turn::Other as usize].record(SizeOf::message(verb), bytes));
     }
 
     /// Adds an MPI message.

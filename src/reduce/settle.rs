@@ -8,7 +8,7 @@ use super::{OCCURRENCES, Partial};
 use crate::model::health::Observed;
 use crate::model::profile::{Repeated, Repeats, Traffic};
 use crate::model::traffic::{BinTotals, ConnectionTotals};
-use crate::model::{ConnectionKey, Kind, Missing, Sight, Sums, Turn};
+use crate::model::{ConnectionKey, Kind, Missing, Sight, Sizes, Sums, Turn};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
@@ -174,7 +174,9 @@ impl One {
         let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));
         let [partners, echoes] = ending.partners.clone().map(|votes| votes.into_iter().collect());
         let (mpi, votes) = (partial.mpi, partial.votes);
-        let (sizes, mpi_sizes) = (partial.sizes, partial.mpi_sizes);
+        let mut sizes = Sizes::default();
+        partial.sizes.into_iter().for_each(|of_turn| sizes.merge(of_turn));
+        let mpi_sizes = partial.mpi_sizes;
         let (missing, inputs) = (ending.missing, vec![input]);
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
         let right = if twice { Sight::Twice } else { Sight::Alone };

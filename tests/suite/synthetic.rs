@@ -179,7 +179,7 @@ fn any_number_of_threads_writes_the_same_bytes() {
             let widened = profile.notes.iter().any(|note| note.contains("widened"));
             assert_eq!(widened, case == "few");
             let written = files(&place);
-            assert_eq!(written.len(), 8);
+            assert_eq!(written.len(), 9);
             match &first {
                 None => first = Some(written),
                 Some(first) => assert!(*first == written, "{case}: {threads} threads differ from 1"),

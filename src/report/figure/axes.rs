@@ -180,7 +180,7 @@ mod tests {
         let all = Axis::classes((0, 4), |class| class_name(class, true), String::new(), |_| Ok(true)).unwrap();
         assert_eq!(names(&all), ["0", "1 B", "2 B", "4 B", "8 B", "16 B"]);
         let few = Axis::classes((0, 11), |class| class_name(class, true), String::new(), |ticks| Ok(ticks.len() < 5));
-        assert_eq!(names(&few.unwrap()), ["0", "4 B", "32 B", "256 B", "2 KiB"]);
+        assert_eq!(names(&few.unwrap()), ["0", "8 B", "128 B", "2 KiB"]);
         for from in [0, 1, 2, 4, 1 << 40, 1 << 63] {
             assert_eq!(class_name(class_of(from), false), human(from, false));
         }

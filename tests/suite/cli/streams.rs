@@ -215,6 +215,7 @@ fn a_profile_replaces_a_profile_and_nothing_else() {
             "latencies.parquet",
             "latency_buckets.parquet",
             "profile.json",
+            "sizes.parquet",
             "timeline.parquet"
         ]
     );
