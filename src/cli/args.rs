@@ -1,5 +1,9 @@
 //! What can be typed.
 
+mod latency;
+
+pub(super) use latency::{Latency, LatencyFormat, View};
+
 use crate::pipeline::Moment;
 use crate::report::By;
 use crate::report::matrix::{Selection, Unit};
@@ -86,6 +90,13 @@ pub(super) struct Drawing {
     /// When to colour tables
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(super) color: Color,
+    #[command(flatten)]
+    pub(super) figures: Figures,
+}
+
+/// Where figures go.
+#[derive(Debug, Args)]
+pub(super) struct Figures {
     /// Draw the figure as SVG
     #[arg(long, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
@@ -214,6 +225,8 @@ pub(super) struct Collectives {
 pub(super) struct Health {
     #[command(flatten)]
     pub(super) source: Source,
+    #[command(flatten)]
+    pub(super) figures: Figures,
 }
 
 #[derive(Debug, Args)]
@@ -229,45 +242,8 @@ pub(super) struct Rates {
     /// Length of the window whose highest rate is the peak [default: 100ms, or all where that is shorter]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) window: Option<i64>,
-    /// Draw the figure as SVG
-    #[arg(long, value_name = "FILE")]
-    pub(super) svg: Option<PathBuf>,
-    /// Draw the figure as PNG
-    #[arg(long, value_name = "FILE")]
-    pub(super) png: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Latency {
-    /// One profile (NAME.ibp), or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
-    #[arg(required = true, value_name = "PROFILE|CAPTURE")]
-    pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
-    pub(super) reading: Reading,
-    /// Keep pairs of these apart [default: all together]
-    #[arg(long, value_enum)]
-    pub(super) by: Option<ByArg>,
-    /// Put all message sizes together
-    #[arg(long)]
-    pub(super) all_sizes: bool,
-    /// Tell the share of samples above this
-    #[arg(long, value_name = "DURATION", default_value = "10us", value_parser = bin_ns)]
-    pub(super) limit: i64,
-    /// Form of the result
-    #[arg(long, value_enum, default_value_t = LatencyFormat::Table)]
-    pub(super) format: LatencyFormat,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum LatencyFormat {
-    /// For people
-    Table,
-    /// Comma-separated values
-    Csv,
-    /// JSON, with the buckets of the histograms
-    Json,
-    /// `latency_samples: N` and six more lines, over all requests and their answers
-    Collie,
+    pub(super) figures: Figures,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,8 +1,10 @@
 //! Files that the user names: tables to read, figures to write.
 
+use super::args::Figures;
 use crate::model::profile::RankRow;
 use crate::model::{Clock, Profile};
 use crate::pipeline;
+use crate::report::figure::Drawing;
 use anyhow::{Context as _, anyhow, bail};
 use ibscope_orchestrator::manifest::Manifest;
 use ibscope_parsers::Endpoint;
@@ -189,6 +191,37 @@ impl Drop for Output {
             // Gone already where the work succeeded.
             let _ = fs::remove_file(scratch);
         }
+    }
+}
+
+/// The files of a figure, in each of its formats.
+pub(super) struct Outputs {
+    svg: Option<Output>,
+    png: Option<Output>,
+}
+
+impl Outputs {
+    /// Opens those that were asked for. `inputs` are what the command reads, none of which they may replace.
+    pub(super) fn open(figures: &Figures, inputs: &[&Path]) -> anyhow::Result<Self> {
+        let svg = Output::open(figures.svg.as_ref(), inputs)?;
+        Ok(Self { svg, png: Output::open(figures.png.as_ref(), inputs)? })
+    }
+
+    /// True where there is any.
+    pub(super) const fn are_wanted(&self) -> bool {
+        self.svg.is_some() || self.png.is_some()
+    }
+
+    /// Draws the figure, if it is wanted, and puts the files in their places.
+    pub(super) fn finish(self, draw: impl FnOnce() -> anyhow::Result<Drawing>) -> anyhow::Result<()> {
+        if !self.are_wanted() {
+            return Ok(());
+        }
+        let figure = draw()?;
+        if let Some(svg) = self.svg {
+            svg.finish(figure.svg()?.as_bytes())?;
+        }
+        self.png.map_or(Ok(()), |png| png.finish(&figure.png()?))
     }
 }
 

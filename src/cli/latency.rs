@@ -1,24 +1,76 @@
 //! `ibscope latency`.
 
-use super::args::{Latency, LatencyFormat};
-use super::input::{self, Needs};
+use super::args::{Latency, LatencyFormat, View};
+use super::files::Outputs;
+use super::input::{self, Needs, UsageError};
 use super::output;
-use crate::report::{By, latency};
+use crate::model::Profile;
+use crate::pipeline;
+use crate::report::latency::{self, Apart, Subject, Wanted};
+use crate::report::{By, figure};
 use std::process::ExitCode;
 
 /// Shows times between packets.
 pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
+    let is_over_time = matches!(args.view, View::Surface | View::Timeline);
+    if args.format == LatencyFormat::Collie && (is_over_time || args.interval.is_some()) {
+        return Err(UsageError("--format collie has its seven lines only; leave out --view and --interval").into());
+    }
     input::whole(&args.inputs, &args.reading, "latencies")?;
-    let profile = input::profile(&args.inputs, &args.reading, Needs { times: true, ..Needs::default() })?;
-    let table = latency::latencies(&profile, latency::Apart { by: args.by.map(By::from), sizes: !args.all_sizes });
+    let figures = Outputs::open(&args.figures, &input::files(&args.inputs, &args.reading))?;
+    let bin_ns = is_over_time.then(|| args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS));
+    let profile = input::profile(&args.inputs, &args.reading, Needs { times: true, bin_ns, ..Needs::default() })?;
+    // Before the text: its reader may go away, and the figures are wanted all the same.
+    figures.finish(|| draw(args, &profile))?;
+    let wanted = Wanted { by: args.by.map(By::from), interval: args.interval(), bin_ns: profile_bin_ns(args) };
     // The parser takes positive durations only.
     let limit_ns = args.limit.unsigned_abs();
-    output::results(|out| match args.format {
-        LatencyFormat::Table => out.write_all(latency::table(&table, limit_ns).as_bytes()),
-        LatencyFormat::Csv => latency::csv(&table, limit_ns, out),
-        LatencyFormat::Json => latency::json(&table, limit_ns, out),
-        LatencyFormat::Collie => latency::collie(&profile, out),
-    })?;
+    match args.view {
+        View::Histogram | View::Sizes => {
+            let mut table = latency::latencies(&profile, Apart { by: wanted.by, sizes: !args.all_sizes });
+            table.retain(|key, _| wanted.interval.is_none_or(|name| name == key.interval));
+            output::results(|out| match args.format {
+                LatencyFormat::Table => out.write_all(latency::table(&table, limit_ns).as_bytes()),
+                LatencyFormat::Csv => latency::csv(&table, limit_ns, out),
+                LatencyFormat::Json => latency::json(&table, limit_ns, out),
+                LatencyFormat::Collie => latency::collie(&profile, out),
+            })?;
+        }
+        View::Surface => {
+            let surface = latency::surface(&profile, &wanted)?;
+            output::results(|out| match args.format {
+                LatencyFormat::Csv => surface.csv(out),
+                LatencyFormat::Json => surface.json(out),
+                LatencyFormat::Table | LatencyFormat::Collie => out.write_all(surface.table().as_bytes()),
+            })?;
+        }
+        View::Timeline => {
+            let times = latency::over_time(&profile, &wanted)?;
+            output::results(|out| match args.format {
+                LatencyFormat::Csv => times.csv(out),
+                LatencyFormat::Json => times.json(out),
+                LatencyFormat::Table | LatencyFormat::Collie => out.write_all(times.table().as_bytes()),
+            })?;
+        }
+    }
     input::notes(&args.inputs, &args.reading, &profile);
     Ok(input::exit_code(&args.reading, &profile.coverage))
+}
+
+/// The figure, of all pairs together.
+fn draw(args: &Latency, profile: &Profile) -> anyhow::Result<figure::Drawing> {
+    let latencies = latency::latencies(profile, Apart { by: None, sizes: true });
+    let subject = Subject::of(&latencies, args.interval())?;
+    let wanted = Wanted { by: None, interval: Some(subject.interval), bin_ns: profile_bin_ns(args) };
+    Ok(match args.view {
+        View::Histogram => figure::latency_histogram(&subject, &latencies)?,
+        View::Sizes => figure::latency_sizes(&subject, &latencies)?,
+        View::Surface => figure::latency_surface(&subject, &latency::surface(profile, &wanted)?)?,
+        View::Timeline => figure::latency_over_time(&subject, &latency::over_time(profile, &wanted)?)?,
+    })
+}
+
+/// Captures were read with the bins that were asked for, or with wider ones where there would have been too many.
+fn profile_bin_ns(args: &Latency) -> Option<i64> {
+    args.bin.filter(|_| pipeline::is_profile(&args.inputs[0]))
 }

@@ -1,7 +1,7 @@
 //! `ibscope rates`.
 
 use super::args::{Format, Rates};
-use super::files::Output;
+use super::files::Outputs;
 use super::input::{self, Needs};
 use super::output;
 use crate::pipeline;
@@ -16,8 +16,7 @@ pub(super) fn run(args: &Rates) -> anyhow::Result<ExitCode> {
     let source = &args.source;
     input::check(&source.inputs)?;
     let files = input::files(&source.inputs, &source.reading);
-    let svg = Output::open(args.svg.as_ref(), &files)?;
-    let png = Output::open(args.png.as_ref(), &files)?;
+    let figures = Outputs::open(&args.figures, &files)?;
     let is_profile = pipeline::is_profile(&source.inputs[0]);
     let needs = Needs { bin_ns: Some(fine_ns(args)), sizes: true, ..Needs::default() };
     let profile = input::profile(&source.inputs, &source.reading, needs)?;
@@ -28,12 +27,7 @@ pub(super) fn run(args: &Rates) -> anyhow::Result<ExitCode> {
         rates.check_rows()?;
     }
     // Before the text: its reader may go away, and the figures are wanted all the same.
-    if let Some(svg) = svg {
-        svg.finish(figure::rates_svg(&rates)?.as_bytes())?;
-    }
-    if let Some(png) = png {
-        png.finish(&figure::rates_png(&rates)?)?;
-    }
+    figures.finish(|| Ok(figure::rates(&rates)?))?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(rates::table(&rates).as_bytes()),
         Format::Csv => rates::csv(&rates, out),

@@ -97,12 +97,12 @@ impl Tracker {
         let clock = &mut self.connections[id as usize].clock;
         if occurrence == 1 {
             clock.first_sight(turn, number, packet.time_ns);
-        } else if let Some(ns) = clock.second_sight(turn, number, packet.time_ns)
+        } else if let Some(first_ns) = clock.second_sight(turn, number)
             && let Some(verb) = Verb::of(packet.opcode())
         {
             let size = SizeClass::of(u64::from(packet.payload_bytes));
             let key = TimingKey { interval: Interval::Transit, verb, size };
-            timings.push(Timing { connection: id, key, sight: Sight::Twice, ns });
+            timings.push(timing(id, key, Sight::Twice, (first_ns, packet.time_ns)));
         }
     }
 
@@ -114,7 +114,7 @@ impl Tracker {
         }
         if let (Some(verb), Some(bytes)) = (Verb::of(message.opcode), message.message_bytes) {
             let key = TimingKey { interval: Interval::Message, verb, size: SizeClass::of(bytes) };
-            timings.push(Timing { connection: id, key, sight: Sight::Any, ns: since_ns(first_ns, last_ns) });
+            timings.push(timing(id, key, Sight::Any, (first_ns, last_ns)));
         }
     }
 
@@ -128,9 +128,9 @@ impl Tracker {
         let Some(verb) = Verb::of(opcode) else { return };
         let clock = &mut self.connections[id as usize].clock;
         let begins = !opcode.is_middle() && !opcode.is_last();
-        if begins && let Some(ns) = clock.begins(packet.time_ns) {
+        if begins && let Some(before_ns) = clock.last_start_ns.replace(packet.time_ns) {
             let key = TimingKey { interval: Interval::Interval, verb, size: SizeClass::of(bytes) };
-            timings.push(Timing { connection: id, key, sight: Sight::Any, ns });
+            timings.push(timing(id, key, Sight::Any, (before_ns, packet.time_ns)));
         }
         let ends = !opcode.is_first() && !opcode.is_middle();
         let is_answered = packet.ack_requested() || matches!(verb, Verb::Read | Verb::Atomic);
@@ -153,18 +153,13 @@ impl AnswerKind {
     }
 }
 
-fn since_ns(from_ns: i64, to_ns: i64) -> u64 {
+fn timing(connection: u32, key: TimingKey, sight: Sight, (from_ns, to_ns): (i64, i64)) -> Timing {
     // Clocks may step back.
-    u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0)
+    let ns = u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
+    Timing { connection, key, sight, from_ns, ns }
 }
 
 impl Clock {
-    /// A message begins: the time since the last one began.
-    pub(super) fn begins(&mut self, time_ns: i64) -> Option<u64> {
-        let before_ns = self.last_start_ns.replace(time_ns)?;
-        Some(since_ns(before_ns, time_ns))
-    }
-
     /// A packet that wants an answer, when it is seen for the first time.
     pub(super) fn asks(&mut self, packet: &PacketRecord, verb: Verb, bytes: u64) {
         if self.waiting.len() == MAX_WAITING {
@@ -188,8 +183,8 @@ impl Clock {
         firsts.push_back((number, time_ns));
     }
 
-    /// The same for the second time: how long ago the first time was.
-    pub(super) fn second_sight(&mut self, turn: Turn, number: i64, time_ns: i64) -> Option<u64> {
+    /// The same for the second time: when the first time was.
+    pub(super) fn second_sight(&mut self, turn: Turn, number: i64) -> Option<i64> {
         let firsts = &mut self.firsts[turn as usize];
         // Copies come in the order of the packets, so it is near the front.
         let Some(at) = firsts.iter().position(|(first, _)| *first == number) else {
@@ -199,7 +194,7 @@ impl Clock {
         let (_, first_ns) = firsts[at];
         // What was passed over has lost its copy, or its copy comes late: it keeps its place for a while.
         firsts.remove(at);
-        Some(since_ns(first_ns, time_ns))
+        Some(first_ns)
     }
 
     /// Measures what an answer answers.
@@ -208,7 +203,7 @@ impl Clock {
         let sight = if answer.sight == 0 { Sight::Alone } else { Sight::Twice };
         let mut measured = |interval, request: &Waiting| {
             let key = TimingKey { interval, verb: request.verb, size: request.size };
-            timings.push(Timing { connection, key, sight, ns: since_ns(request.time_ns, answer.time_ns) });
+            timings.push(timing(connection, key, sight, (request.time_ns, answer.time_ns)));
         };
         if let AnswerKind::Response { verb, first: true, .. } = answer.kind {
             // Its first response, whether the last one has been seen or not.

@@ -16,6 +16,8 @@ pub struct Profile {
     pub notes: Vec<String>,
     /// Width of the timeline's bins in nanoseconds.
     pub bin_ns: i64,
+    /// Width of the bins of the times in nanoseconds; 0 where times were not kept over time.
+    pub latency_bin_ns: i64,
     /// MPI envelopes were looked for (`--no-mpi` was not given).
     pub mpi_read: bool,
     /// Names of endpoints, from the hosts file.
@@ -32,6 +34,8 @@ pub struct Profile {
     pub latencies: Vec<LatencyRow>,
     /// Sizes of packets and messages, sorted by connection, what they are of, and class.
     pub sizes: Vec<SizeRow>,
+    /// Those that end with an answer over time, sorted by time, latency and bucket.
+    pub latency_timeline: Vec<LatencyBin>,
     /// Health of connections that have something to say, sorted by connection.
     pub health: Vec<HealthRow>,
     /// Connection management messages, sorted by time.
@@ -142,6 +146,19 @@ pub struct SizeRow {
     pub size: SizeClass,
     /// The sums.
     pub sums: SizeSums,
+}
+
+/// Times of one kind and one coarse bucket that begin in one bin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LatencyBin {
+    /// Start of the bin in nanoseconds since the epoch, a multiple of the bin's width.
+    pub time_ns: i64,
+    /// Index into [`Profile::latencies`].
+    pub latency: u32,
+    /// Their [`coarse_bucket`](super::histogram::coarse_bucket).
+    pub bucket: u16,
+    /// How many they are.
+    pub count: u32,
 }
 
 /// Health of one connection.

@@ -29,6 +29,12 @@ pub enum Interval {
 }
 
 impl Interval {
+    /// True for the times that a requester waits until its request is done: these are kept over time as well.
+    #[must_use]
+    pub const fn is_answer(self) -> bool {
+        matches!(self, Self::Acknowledged | Self::LastResponse)
+    }
+
     /// All of them, in the order of their discriminants.
     pub const ALL: [Self; 6] =
         [Self::Acknowledged, Self::FirstResponse, Self::LastResponse, Self::Message, Self::Interval, Self::Transit];
@@ -148,6 +154,8 @@ pub struct Timing {
     pub key: TimingKey,
     /// Which sights it lies between.
     pub sight: Sight,
+    /// When it began, in nanoseconds since the epoch.
+    pub from_ns: i64,
     /// The time in nanoseconds; a clock that steps back gives 0.
     pub ns: u64,
 }

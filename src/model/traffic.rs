@@ -332,6 +332,8 @@ pub struct ConnectionTotals {
     pub sizes: Sizes<SizeOf>,
     /// Sizes of MPI messages by class.
     pub mpi_sizes: Sizes<MpiClass>,
+    /// Those that end with an answer over time, in any order.
+    pub time_bins: Vec<TimeBin>,
     /// The same sums over time, sorted by bin.
     pub bins: Vec<BinTotals>,
 }
@@ -402,6 +404,19 @@ pub struct BinTotals {
     pub repeated: Repeated,
     /// Messages and MPI bytes by class.
     pub mpi: Vec<(MpiClass, MpiSums)>,
+}
+
+/// Times of one kind and one coarse bucket in one bin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeBin {
+    /// Number of the bin in which they begin: time divided by the bin's width.
+    pub bin: i64,
+    /// What they are of.
+    pub key: TimingKey,
+    /// Their [`coarse_bucket`](super::histogram::coarse_bucket).
+    pub bucket: u16,
+    /// How many they are.
+    pub count: u32,
 }
 
 /// MPI messages and their bytes.

@@ -1,6 +1,7 @@
 //! Captures -> profile.
 
 use super::align::{self, Transits};
+use super::bounds::Bounds;
 use super::fill::fill;
 use super::spill::{Spill, SpillFile};
 use super::{Error, Options, decode_options, pool};
@@ -20,12 +21,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Parts into which the traffic of an input is dealt. More than cores, so that uneven parts even out; results do not
 /// depend on it.
 const SHARDS: usize = 32;
-/// Bins are not made wider than this: all of a capture lies in one or two of them then, and a cell is left per connection.
-const WIDEST_BIN_NS: i64 = 1 << 60;
-/// Buckets of the histograms of times, in all: some 8 MB where each is full.
-const MAX_BUCKETS: usize = 1 << 19;
-/// Bits by which times may be kept less finely; beyond that their histograms have no more buckets than a few hundred each.
-const MAX_COARSENESS: u32 = 4;
 /// Batches of a round per worker thread: enough that the end of a round, where workers wait for each other, is seldom.
 const BATCHES_PER_THREAD: usize = 4;
 /// Connection management messages that are kept per input and shard.
@@ -112,11 +107,7 @@ fn describe(capture: &Capture) -> Input {
 /// State of a running analysis.
 struct Analysis {
     inputs: Vec<InputState>,
-    bin_ns: Option<i64>,
-    max_cells: usize,
-    widened: bool,
-    /// Bits by which times are kept less finely than they might.
-    coarseness: u32,
+    bounds: Bounds,
 }
 
 struct InputState {
@@ -155,13 +146,7 @@ impl Analysis {
             last_time_ns: None,
             drops: BTreeMap::new(),
         };
-        Self {
-            inputs: (0..inputs).map(|_| input()).collect(),
-            bin_ns: options.bin_ns,
-            max_cells: options.max_cells,
-            widened: false,
-            coarseness: 0,
-        }
+        Self { inputs: (0..inputs).map(|_| input()).collect(), bounds: Bounds::new(options) }
     }
 
     /// Takes the packets of some batches. Those of one input are in file order.
@@ -178,43 +163,12 @@ impl Analysis {
             });
             own().for_each(|decoded| input.count(decoded));
         });
-        self.bound_timeline();
-        self.bound_times();
+        self.bound();
     }
 
-    /// Makes times coarser until their histograms fit: as with bins, how coarse they end depends on the packets alone.
-    fn bound_times(&mut self) {
-        while self.coarseness < MAX_COARSENESS && self.buckets(false) > MAX_BUCKETS && self.buckets(true) > MAX_BUCKETS
-        {
-            self.coarseness += 1;
-            self.shards().for_each(|shard| shard.sums.coarsen());
-        }
-    }
-
-    fn buckets(&mut self, exact: bool) -> usize {
-        self.shards().map(|shard| shard.sums.buckets(exact)).sum()
-    }
-
-    /// Makes bins wider until the timeline fits. How wide they end depends on the packets alone: the cells that a width
-    /// needs only grow, so a width once too narrow stays too narrow.
-    fn bound_timeline(&mut self) {
-        let max_cells = self.max_cells;
-        while self.bin_ns.is_some_and(|bin_ns| bin_ns < WIDEST_BIN_NS)
-            && self.cells(false) > max_cells
-            && self.cells(true) > max_cells
-        {
-            self.bin_ns = self.bin_ns.map(|bin_ns| bin_ns.saturating_mul(2));
-            self.widened = true;
-            self.shards().for_each(|shard| shard.sums.widen());
-        }
-    }
-
-    fn cells(&mut self, exact: bool) -> usize {
-        self.shards().map(|shard| shard.sums.cells(exact)).sum()
-    }
-
-    fn shards(&mut self) -> impl ParallelIterator<Item = &mut Shard> {
-        self.inputs.par_iter_mut().flat_map(|input| input.shards.par_iter_mut())
+    fn bound(&mut self) {
+        let shards = self.inputs.iter_mut().flat_map(|input| input.shards.iter_mut());
+        self.bounds.hold(&mut shards.map(|shard| &mut shard.sums).collect::<Vec<_>>());
     }
 
     fn finish(
@@ -227,8 +181,7 @@ impl Analysis {
         let ends: Vec<Vec<Vec<ConnectionEnd>>> =
             self.inputs.par_iter_mut().map(|input| input.shards.par_iter_mut().map(Shard::finish).collect()).collect();
         // The last messages may have added cells, and the last round left some that join: the width must not depend on where rounds ended.
-        self.bound_timeline();
-        self.bound_times();
+        self.bound();
         let mut coverage = Coverage::default();
         let mut cm = Vec::new();
         let mut cm_lost = 0;
@@ -269,19 +222,7 @@ impl Analysis {
         if coverage.infiniband == 0 && coverage.outside_window == 0 {
             return Err(no_infiniband(&coverage));
         }
-        if self.widened {
-            notes.push(format!(
-                "the timeline's bins were widened to {} ns to keep it within {} cells",
-                self.bin_ns.unwrap_or_default(),
-                self.max_cells
-            ));
-        }
-        if self.coarseness > 0 {
-            notes.push(format!(
-                "times are kept to {} % instead of 0.05 %, so that their {MAX_BUCKETS} buckets are enough for all connections",
-                0.05 * f64::from(1u32 << self.coarseness)
-            ));
-        }
+        notes.extend(self.bounds.notes());
         if settled.continued > 0 {
             notes.push(format!(
                 "{} connections go on from one input to the next: a message that lies across the end of a file is incomplete, and a packet that \
@@ -330,11 +271,13 @@ impl Analysis {
             None => (learnt, unsettled),
         };
         notes.extend(unsettled);
+        let (bin_ns, latency_bin_ns) = self.bounds.bins_ns();
         let mut profile = Profile {
             inputs,
             coverage,
             notes,
-            bin_ns: self.bin_ns.unwrap_or_default(),
+            bin_ns,
+            latency_bin_ns,
             mpi_read: options.read_mpi,
             names: options.names.clone(),
             ranks,

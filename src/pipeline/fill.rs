@@ -1,7 +1,7 @@
 //! Settled sums, and what is believed of them -> the tables of the profile.
 
 use crate::model::profile::{
-    CollectiveRow, ConnectionRow, HealthRow, LatencyRow, Repeats, SizeRow, TimelineRow, Traffic,
+    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeats, SizeRow, TimelineRow, Traffic,
 };
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
 use crate::model::{ConnectionKey, Health, Kind, Profile, QueuePair, SizeOf};
@@ -47,6 +47,16 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
         }
         let timings = std::mem::take(&mut connection.timings);
+        for bin in std::mem::take(&mut connection.time_bins) {
+            // Every time over time is one of those.
+            let Some(row) = timings.keys().position(|key| *key == bin.key) else { continue };
+            profile.latency_timeline.push(LatencyBin {
+                time_ns: bin.bin.saturating_mul(profile.latency_bin_ns),
+                latency: (profile.latencies.len() + row) as u32,
+                bucket: bin.bucket,
+                count: bin.count,
+            });
+        }
         profile.latencies.extend(timings.into_iter().map(|(timing, histogram)| LatencyRow {
             connection: index as u32,
             timing,
@@ -75,6 +85,16 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
         }
     }
     profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));
+    let places = |row: &LatencyBin| (row.time_ns, row.latency, row.bucket);
+    profile.latency_timeline.sort_unstable_by_key(places);
+    // Parts of a rotated capture share the bin in which one goes on to the next.
+    profile.latency_timeline.dedup_by(|row, kept| {
+        let is_same = places(row) == places(kept);
+        if is_same {
+            kept.count = kept.count.saturating_add(row.count);
+        }
+        is_same
+    });
 }
 
 /// The MPI columns of a connection: its messages of the form that is believed of it.

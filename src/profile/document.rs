@@ -28,6 +28,8 @@ pub(super) struct Document {
     notes: Vec<String>,
     /// Width of the timeline's bins.
     bin_ns: i64,
+    /// Width of the bins of the latencies over time; 0 where there are none.
+    latency_bin_ns: i64,
     /// MPI envelopes were looked for.
     mpi_read: bool,
     endpoints: Vec<EndpointEntry>,
@@ -75,6 +77,7 @@ impl Document {
             coverage: profile.coverage.clone(),
             notes: profile.notes.clone(),
             bin_ns: profile.bin_ns,
+            latency_bin_ns: profile.latency_bin_ns,
             mpi_read: profile.mpi_read,
             endpoints: endpoints.into_iter().map(entry).collect(),
             ranks: profile.ranks.clone(),
@@ -90,6 +93,7 @@ impl Document {
             coverage: self.coverage,
             notes: self.notes,
             bin_ns: self.bin_ns,
+            latency_bin_ns: self.latency_bin_ns,
             mpi_read: self.mpi_read,
             names: self.endpoints.into_iter().filter_map(named).collect(),
             ranks: self.ranks,

@@ -1,11 +1,12 @@
-//! The Parquet tables of times between packets: one row per histogram, and one per bucket.
+//! The Parquet tables of times between packets: one row per histogram, one per bucket, and one per coarse bucket and bin of time.
 
 use super::ProfileError;
 use super::tables::{Table, column};
-use crate::model::profile::LatencyRow;
+use crate::model::histogram::COARSE_BUCKETS;
+use crate::model::profile::{LatencyBin, LatencyRow};
 use crate::model::{Histogram, HistogramParts, Interval, SizeClass, TimingKey, Verb};
 use polars::prelude::{Column, DataFrame, NamedFrom, PolarsResult, Series};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The upper half of a sum of 128 bits.
 const fn high(sum: u128) -> u64 {
@@ -46,6 +47,34 @@ pub(super) fn buckets(rows: &[LatencyRow]) -> PolarsResult<DataFrame> {
         column!(buckets, "count", u32, |(.., count)| *count),
     ];
     DataFrame::new(buckets.len(), columns)
+}
+
+/// The table of times over time.
+pub(super) fn timeline(rows: &[LatencyBin]) -> PolarsResult<DataFrame> {
+    let columns = vec![
+        column!(rows, "time_ns", i64, |row| row.time_ns),
+        column!(rows, "latency", u32, |row| row.latency),
+        column!(rows, "bucket", u32, |row| u32::from(row.bucket)),
+        column!(rows, "count", u32, |row| row.count),
+    ];
+    DataFrame::new(rows.len(), columns)
+}
+
+/// Reads the table of times over time; `latencies` is the length of the table that it points into.
+pub(super) fn read_timeline(path: &Path, bytes: Vec<u8>, latencies: usize) -> Result<Vec<LatencyBin>, ProfileError> {
+    let table = Table::open(path, bytes)?;
+    let time = table.i64("time_ns")?;
+    let (latency, bucket, count) = (table.u32("latency")?, table.u32("bucket")?, table.u32("count")?);
+    let row = |row: usize| {
+        let (latency, bucket) = (table.value(&latency, row)?, table.value(&bucket, row)?);
+        if latency as usize >= latencies {
+            return Err(table.bad(row, format!("latency {latency} is not in the table of {latencies}")));
+        }
+        let bucket = u16::try_from(bucket).ok().filter(|bucket| *bucket < COARSE_BUCKETS);
+        let bucket = bucket.ok_or_else(|| table.bad(row, "there is no such bucket".to_owned()))?;
+        Ok(LatencyBin { time_ns: table.value(&time, row)?, latency, bucket, count: table.value(&count, row)? })
+    };
+    (0..table.rows()).map(row).collect()
 }
 
 /// Reads both tables, each with its path for errors; `connections` is the length of the table that the first points into.

@@ -1,14 +1,14 @@
 //! From occurrences to transmissions, and from several inputs to one count per packet.
 
-use super::bins::Slot;
+use super::bins::{Cell, Count, TimeSlot, TrafficSlot, TrafficSums};
 use super::copies::Copies;
 use super::health;
 use super::points::{self, Point};
 use super::{OCCURRENCES, Partial};
 use crate::model::health::Observed;
 use crate::model::profile::{Repeated, Repeats, Traffic};
-use crate::model::traffic::{BinTotals, ConnectionTotals};
-use crate::model::{ConnectionKey, Kind, Missing, Sight, Sizes, Sums, Turn};
+use crate::model::traffic::{BinTotals, ConnectionTotals, MpiSums, TimeBin};
+use crate::model::{ConnectionKey, Kind, Missing, Sight, Sizes, Sums, TimingKey, Turn};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
@@ -180,7 +180,11 @@ impl One {
         let (missing, inputs) = (ending.missing, vec![input]);
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
         let right = if twice { Sight::Twice } else { Sight::Alone };
-        let timings = partial.timings.into_iter().filter(|((sight, _), _)| *sight == right || *sight == Sight::Any);
+        let is_right = |sight: Sight| sight == right || sight == Sight::Any;
+        let kinds: Vec<Option<TimingKey>> =
+            partial.timings.iter().map(|((sight, key), _)| is_right(*sight).then_some(*key)).collect();
+        let time_bins = time_bins(&kinds, &partial.time_bins.into_cells());
+        let timings = partial.timings.into_iter().filter(|((sight, _), _)| is_right(*sight));
         let timings = timings.map(|((_, key), recorder)| (key, recorder.finish())).collect();
         let totals = ConnectionTotals {
             key,
@@ -197,6 +201,7 @@ impl One {
             timings,
             sizes,
             mpi_sizes,
+            time_bins,
             bins,
         };
         Self { totals, ending, mirror_copies }
@@ -220,30 +225,40 @@ fn add_repeats(repeats: &mut Repeats, turn: usize, sums: &Sums) {
     }
 }
 
-fn bins(rule: &Rule, cells: Vec<super::bins::Cell>) -> Vec<BinTotals> {
+/// The times of the kinds that count: those that have a name here.
+fn time_bins(kinds: &[Option<TimingKey>], cells: &[Cell<TimeSlot, Count>]) -> Vec<TimeBin> {
+    let named = |cell: &Cell<TimeSlot, Count>| {
+        let key = kinds.get(usize::from(cell.slot.of)).copied().flatten()?;
+        Some(TimeBin { bin: cell.bin, key, bucket: cell.slot.bucket, count: cell.value.0 })
+    };
+    cells.iter().filter_map(named).collect()
+}
+
+fn bins(rule: &Rule, cells: Vec<Cell<TrafficSlot, TrafficSums>>) -> Vec<BinTotals> {
     let mut bins: Vec<BinTotals> = Vec::new();
     for cell in cells {
         let occurrence = match cell.slot {
-            Slot::Occurrence(class) if !rule.transmission[usize::from(class)] => continue,
-            Slot::Occurrence(class) => Some(usize::from(class)),
-            Slot::Mpi(_) => None,
+            TrafficSlot::Occurrence(class) if !rule.transmission[usize::from(class)] => continue,
+            TrafficSlot::Occurrence(class) => Some(usize::from(class)),
+            TrafficSlot::Mpi(_) => None,
         };
         if bins.last().is_none_or(|bin| bin.bin != cell.bin) {
             bins.push(BinTotals { bin: cell.bin, ..BinTotals::default() });
         }
         let Some(bin) = bins.last_mut() else { continue };
-        if let Slot::Mpi(class) = cell.slot {
-            let sums = crate::model::traffic::MpiSums { messages: cell.messages, mpi_bytes: cell.sums.payload_bytes };
+        let TrafficSums { sums, messages } = cell.value;
+        if let TrafficSlot::Mpi(class) = cell.slot {
+            let sums = MpiSums { messages, mpi_bytes: sums.payload_bytes };
             bin.mpi.push((class, sums));
         }
         let Some(class) = occurrence else { continue };
-        bin.traffic.packets += cell.sums.packets;
-        bin.traffic.wire_bytes += cell.sums.wire_bytes;
+        bin.traffic.packets += sums.packets;
+        bin.traffic.wire_bytes += sums.wire_bytes;
         if rule.repeat[class] {
-            bin.repeated += Repeated { packets: cell.sums.packets, wire_bytes: cell.sums.wire_bytes };
+            bin.repeated += Repeated { packets: sums.packets, wire_bytes: sums.wire_bytes };
         } else {
-            bin.traffic.payload_bytes += cell.sums.payload_bytes;
-            bin.traffic.messages += cell.messages;
+            bin.traffic.payload_bytes += sums.payload_bytes;
+            bin.traffic.messages += messages;
         }
     }
     bins
@@ -271,6 +286,7 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
             *votes.entry(qpn).or_default() += count;
         }
     }
+    total.time_bins.extend(later.time_bins);
     for bin in later.bins {
         match total.bins.last_mut().filter(|last| last.bin == bin.bin) {
             Some(last) => {

@@ -5,6 +5,10 @@
 //! json are those of [`Health`], the repeats of the table of connections, and the connection itself; all count transmissions, mirror copies
 //! never. Management and multicast have no rows.
 
+mod over_time;
+
+pub use over_time::{RepeatedBin, Retransmissions, retransmissions};
+
 use super::units::{group, span as duration};
 use super::who::{By, Label, Who};
 use crate::model::profile::{ConnectionRow, HealthRow, Repeats};

@@ -3,6 +3,11 @@
 //! Histograms of connections are added up, so a quantile of a pair is that of all its samples, whatever files and connections they came
 //! from; it is exact to three significant digits, and minimum, maximum, mean and standard deviation are exact.
 
+mod over_time;
+
+pub use over_time::{BinKey, CellKey, OverTime, Surface, Wanted, over_time, surface};
+
+use super::ReportError;
 use super::units::group;
 use super::who::{By, Label, Who};
 use crate::model::profile::CmRow;
@@ -15,6 +20,12 @@ use std::io::{self, Write};
 /// Limit above which the share of samples is told unless another is asked for: 10 us.
 pub const DEFAULT_LIMIT_NS: u64 = 10_000;
 
+/// Names of all intervals that there may be.
+pub const INTERVALS: [&str; 8] =
+    ["acknowledged", "first_response", "last_response", "message", "interval", "transit", SET_UP, TEAR_DOWN];
+const SET_UP: &str = "set_up";
+const TEAR_DOWN: &str = "tear_down";
+
 /// What one histogram is of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
@@ -26,6 +37,37 @@ pub struct Key {
     pub from_bytes: Option<u64>,
     /// Who asks; `None` for all pairs together.
     pub pair: Option<(Label, Label)>,
+}
+
+/// What a figure is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Name of the interval.
+    pub interval: &'static str,
+    /// Names of the verbs that were measured, where the interval is one of verbs.
+    pub verbs: Vec<&'static str>,
+}
+
+impl Subject {
+    /// What a figure of some histograms is of: of the interval that was asked for, or else of the one that tells most, how long requests wait for
+    /// their answer, or else any.
+    pub fn of(latencies: &BTreeMap<Key, Histogram>, wanted: Option<&'static str>) -> Result<Self, ReportError> {
+        let names = || latencies.keys().map(|key| key.interval);
+        let mut answers = Interval::ALL.into_iter().filter(|interval| interval.is_answer()).map(Interval::name);
+        let told = || answers.find(|answer| names().any(|name| name == *answer)).or_else(|| names().next());
+        let Some(interval) = wanted.or_else(told) else {
+            return Err(ReportError::EmptyTimes { of: String::new() });
+        };
+        let own = latencies.keys().filter(|key| key.interval == interval && !key.verb.is_empty());
+        let mut verbs: Vec<&'static str> = own.map(|key| key.verb).collect();
+        verbs.dedup();
+        Ok(Self { interval, verbs })
+    }
+
+    /// The error where there is nothing of it.
+    pub(super) fn nothing(&self) -> ReportError {
+        ReportError::EmptyTimes { of: format!(" of the interval `{}`", self.interval) }
+    }
 }
 
 /// What is kept apart.
@@ -79,10 +121,10 @@ fn connections(cm: &[CmRow]) -> BTreeMap<(&'static str, Endpoint, Endpoint), His
                 continue;
             }
             // The one who asked confirms the connection, the other one its end.
-            "RTU" => begun.remove(&("REQ", src, dst, id)).map(|from_ns| ("set_up", src, dst, from_ns)),
+            "RTU" => begun.remove(&("REQ", src, dst, id)).map(|from_ns| (SET_UP, src, dst, from_ns)),
             "DREP" => {
                 let asked = row.remote_comm_id.and_then(|id| begun.remove(&("DREQ", dst, src, id)));
-                asked.map(|from_ns| ("tear_down", dst, src, from_ns))
+                asked.map(|from_ns| (TEAR_DOWN, dst, src, from_ns))
             }
             _ => None,
         };
@@ -218,7 +260,7 @@ pub fn json(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn W
 pub fn collie(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut times = Histogram::default();
     for row in &profile.latencies {
-        if matches!(row.timing.interval, Interval::Acknowledged | Interval::LastResponse) {
+        if row.timing.interval.is_answer() {
             times.merge(&row.histogram);
         }
     }

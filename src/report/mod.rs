@@ -49,6 +49,27 @@ pub enum ReportError {
         /// Most that are written.
         most: i128,
     },
+    /// Times were not kept over time.
+    #[error("this profile has no latencies over time; analyse the captures again, without --no-times")]
+    NoTimes,
+    /// This interval is not kept over time.
+    #[error("`{interval}` is not kept over time: choose acknowledged or last_response, or another view")]
+    NotOverTime {
+        /// Its name.
+        interval: &'static str,
+    },
+    /// There are no times to draw.
+    #[error(
+        "there is no time to draw{of}: acknowledgements and responses belong to the reliable services, and both directions must be in the \
+         capture; `ibscope latency` without a figure shows what there is"
+    )]
+    EmptyTimes {
+        /// ` of the interval NAME`, where one is meant.
+        of: String,
+    },
+    /// No packet was sent again.
+    #[error("no packet was sent again, so there are no retransmissions to draw; `ibscope timeline` draws the traffic")]
+    NoRetransmissions,
     /// There is nothing to draw.
     #[error("there is no traffic to draw")]
     Empty,

@@ -78,37 +78,54 @@ fn added_delay_is_measured() {
     }
 }
 
-/// A slow second method: SENDs and WRITEs by RC that ask for an ACK, and the first ACK at or after their PSN, in file order.
-#[test]
-fn samples_and_times_are_those_of_a_slow_look() {
+/// What a slow second method finds at the port of node 1.
+pub(crate) struct SlowLook {
+    /// Node that asked, when, and how long until the ACK, in nanoseconds.
+    pub(crate) answered: Vec<(u8, u64, u64)>,
+    /// Node that sent a message, and when.
+    pub(crate) sent: Vec<(u8, u64)>,
+}
+
+/// SENDs and WRITEs of one packet by RC, and the first ACK at or after the PSN of those that ask for one, in file order.
+pub(crate) fn slow_look(run: &runs::Run) -> SlowLook {
     const SEND_ONLY: [u8; 2] = [0x04, 0x05];
     const WRITE_ONLY: u8 = 0x0A;
+    let mut waiting: Vec<(u8, u32, u64)> = Vec::new();
+    let mut look = SlowLook { answered: Vec::new(), sent: Vec::new() };
+    let mut seen = std::collections::BTreeSet::new();
+    for (time_ns, frame) in runs::timed_records(&run.node(1)).iter().filter(|(_, frame)| runs::is_roce(frame)) {
+        // Ethernet 14, IPv4 20, UDP 8, BTH: opcode @0, destination queue pair @5, AckReq in @8, PSN @9; AETH syndrome @12.
+        let (src, bth) = (frame[29], &frame[42..]);
+        let psn = u32::from_be_bytes([0, bth[9], bth[10], bth[11]]);
+        let is_request = SEND_ONLY.contains(&bth[0]) || bth[0] == WRITE_ONLY;
+        if is_request && bth[5..8] > [0, 0, 1][..] && seen.insert((src, psn)) {
+            look.sent.push((src, *time_ns));
+            if bth[8] & 0x80 != 0 {
+                waiting.push((src, psn, *time_ns));
+            }
+        } else if bth[0] == 0x11 && bth[12] & 0x60 == 0 {
+            waiting.retain(|&(asker, asked, from_ns)| {
+                let is_covered = asker != src && psn.wrapping_sub(asked) & 0xFF_FFFF < 1 << 23;
+                if is_covered {
+                    look.answered.push((asker, from_ns, time_ns - from_ns));
+                }
+                !is_covered
+            });
+        }
+    }
+    look
+}
+
+#[test]
+fn samples_and_times_are_those_of_a_slow_look() {
     for (name, verb) in [("perf-send-lat", "SEND"), ("perf-write-lat", "WRITE")] {
         let run = runs::named(name);
-        let mut waiting: Vec<(u8, u32, u64)> = Vec::new();
-        let mut times: BTreeMap<u8, Vec<u64>> = BTreeMap::new();
-        let mut seen = std::collections::BTreeSet::new();
-        for (time_ns, frame) in runs::timed_records(&run.node(1)).iter().filter(|(_, frame)| runs::is_roce(frame)) {
-            // Ethernet 14, IPv4 20, UDP 8, BTH: opcode @0, destination queue pair @5, AckReq in @8, PSN @9; AETH syndrome @12.
-            let (src, bth) = (frame[29], &frame[42..]);
-            let psn = u32::from_be_bytes([0, bth[9], bth[10], bth[11]]);
-            let is_request = SEND_ONLY.contains(&bth[0]) || bth[0] == WRITE_ONLY;
-            let asks = is_request && bth[8] & 0x80 != 0 && bth[5..8] > [0, 0, 1][..];
-            if asks && seen.insert((src, psn)) {
-                waiting.push((src, psn, *time_ns));
-            } else if bth[0] == 0x11 && bth[12] & 0x60 == 0 {
-                waiting.retain(|&(asker, asked, from_ns)| {
-                    let is_covered = asker != src && psn.wrapping_sub(asked) & 0xFF_FFFF < 1 << 23;
-                    if is_covered {
-                        times.entry(asker).or_default().push(time_ns - from_ns);
-                    }
-                    !is_covered
-                });
-            }
-        }
+        let look = slow_look(&run);
         let found = by_pair(&profile(&[run.node(1)]));
         for (src, dst) in [(1, 2), (2, 1)] {
-            let (found, mut slow) = (&found[&("acknowledged", verb, src, dst)], times[&src].clone());
+            let found = &found[&("acknowledged", verb, src, dst)];
+            let own = look.answered.iter().filter(|(asker, ..)| *asker == src);
+            let mut slow: Vec<u64> = own.map(|(.., ns)| *ns).collect();
             slow.sort_unstable();
             assert_eq!(found.samples(), slow.len() as u64, "{name}: {src} to {dst}");
             assert_eq!((found.min(), found.max()), (slow[0], slow[slow.len() - 1]), "{name}: {src} to {dst}");

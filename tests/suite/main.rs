@@ -12,6 +12,7 @@ mod latency;
 #[cfg(target_os = "linux")]
 mod memory;
 mod messages;
+mod over_time;
 mod partial;
 mod rates;
 mod recorded;

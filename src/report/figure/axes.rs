@@ -1,8 +1,9 @@
 //! Axes: values -> positions along them, and the round ones among them with their names.
 
 use super::canvas::{Anchor, Area, Canvas, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, widest};
-use super::scale::{axis, human};
+use super::scale::{axis, human, prefix_of, steps};
 use crate::report::ReportError;
+use crate::report::latency::Subject;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, RGBColor};
 
@@ -18,6 +19,7 @@ pub(super) const BELOW: i32 = TICK_LENGTH + GAP + TICK + MARGIN / 2 + TEXT + MAR
 pub(super) struct Axis {
     from: f64,
     to: f64,
+    log: bool,
     pub(super) title: String,
     pub(super) ticks: Vec<(f64, String)>,
 }
@@ -34,7 +36,13 @@ impl Axis {
             }
             *value *= one;
         }
-        Self { from: 0.0, to, title, ticks }
+        Self { from: 0.0, to, log: false, title, ticks }
+    }
+
+    /// Counts from 0 to a little more than `max`.
+    pub(super) fn counts(max: f64, title: String, most: u32) -> Self {
+        let (one, suffix) = prefix_of(max);
+        Self::linear(max, one, suffix, title, most)
     }
 
     /// From 0 to exactly `to`, with as many names as fit side by side in `room` pixels, in numbers of `one`.
@@ -49,7 +57,19 @@ impl Axis {
             }
         }
         ticks.iter_mut().for_each(|(value, _)| *value *= one);
-        Ok(Self { from: 0.0, to, title, ticks })
+        Ok(Self { from: 0.0, to, log: false, title, ticks })
+    }
+
+    /// Times in nanoseconds: logarithmic between round ones where they differ much, else from 0. Times of 0 lie at the lower end.
+    pub(super) fn times(values_ns: impl Iterator<Item = u64> + Clone, title: &str, most: usize) -> Self {
+        let above_0 = values_ns.clone().filter(|ns| *ns > 0);
+        let (min, max) = (above_0.clone().min().unwrap_or(1) as f64, above_0.max().unwrap_or(1) as f64);
+        if max < 5.0 * min {
+            let (one, name) = unit(max / 1e9);
+            return Self::linear(max, one * 1e9, "", format!("{title}, {name}"), most as u32);
+        }
+        let (from, to, ticks) = log_times(values_ns, most);
+        Self { from, to, log: true, title: title.to_owned(), ticks }
     }
 
     /// Classes from `first` to `last`, each one wide: the first number of each as `name` has it, as many as fit.
@@ -66,12 +86,16 @@ impl Axis {
                 break;
             }
         }
-        Ok(Self { from: f64::from(first), to: f64::from(last + 1), title, ticks })
+        Ok(Self { from: f64::from(first), to: f64::from(last + 1), log: false, title, ticks })
     }
 
     /// Where a value lies between the ends, 0 to 1.
     pub(super) fn share(&self, value: f64) -> f64 {
-        let share = (value - self.from) / (self.to - self.from);
+        let share = if self.log {
+            (value.max(self.from) / self.from).ln() / (self.to / self.from).ln()
+        } else {
+            (value - self.from) / (self.to - self.from)
+        };
         share.clamp(0.0, 1.0)
     }
 }
@@ -139,6 +163,59 @@ impl Panel {
     }
 }
 
+/// The smallest number of the form 1, 2 or 5 times a power of ten that is not below this.
+pub(super) fn round_up(value: u64) -> u64 {
+    steps().map(|step| step as u64).find(|step| *step >= value).unwrap_or(u64::MAX)
+}
+
+/// Round times around these, from and to, and some between them with their names. Times of 0 do not count.
+pub(super) fn log_times(values_ns: impl Iterator<Item = u64> + Clone, most: usize) -> (f64, f64, Vec<(f64, String)>) {
+    let above_0 = values_ns.filter(|ns| *ns > 0);
+    let (min, max) = (above_0.clone().min().unwrap_or(1), above_0.max().unwrap_or(1));
+    let round = || steps().map(|step| step as u64).take_while(|step| *step < u64::MAX / 10);
+    let from = round().take_while(|value| *value <= min).last().unwrap_or(1);
+    // An axis needs a length.
+    let to = round().find(|value| *value >= max && *value > from).unwrap_or(u64::MAX);
+    let within: Vec<u64> = round().filter(|value| (from..=to).contains(value)).collect();
+    // All of 1, 2, 5; or the powers of ten, or every second of them ...
+    let powers: Vec<u64> = within
+        .iter()
+        .copied()
+        .filter(|value| value.ilog10() > 0 && 10_u64.pow(value.ilog10()) == *value || *value == 1)
+        .collect();
+    let named: Vec<u64> = if within.len() <= most || powers.len() < 2 {
+        within
+    } else {
+        let every = powers.len().div_ceil(most);
+        powers.into_iter().step_by(every).collect()
+    };
+    (from as f64, to as f64, named.into_iter().map(|ns| (ns as f64, time(ns as f64))).collect())
+}
+
+/// True where names do not touch that stand at the same distances across `room` pixels.
+pub(super) fn fits_across(room: i32) -> impl Fn(&[(f64, String)]) -> Result<bool, ReportError> {
+    move |ticks| {
+        let apart = room / i32::try_from(ticks.len()).unwrap_or(i32::MAX).max(1);
+        Ok(widest(ticks.iter().map(|(_, text)| text.as_str()), TICK)? + 30 <= apart)
+    }
+}
+
+/// What was measured, and of what.
+pub(super) fn title(subject: &Subject) -> String {
+    let what = match subject.interval {
+        "acknowledged" => "Request to acknowledgement",
+        "first_response" => "Request to first response",
+        "last_response" => "Request to last response",
+        "message" => "First to last packet of a message",
+        "interval" => "Message to next message",
+        "transit" => "Sender's to receiver's port",
+        "set_up" => "Connection set-up",
+        "tear_down" => "Connection tear-down",
+        other => other,
+    };
+    if subject.verbs.is_empty() { what.to_owned() } else { format!("{what} ({})", subject.verbs.join(", ")) }
+}
+
 /// The unit of time in which so many seconds are 1 or more: what one of it is in seconds, and its name.
 pub(super) fn unit(seconds: f64) -> (f64, &'static str) {
     // Half a nanosecond of tolerance: bins are whole nanoseconds.
@@ -146,6 +223,20 @@ pub(super) fn unit(seconds: f64) -> (f64, &'static str) {
         .into_iter()
         .find(|&(one, _)| seconds >= one - 5e-10)
         .unwrap_or((1e-9, "ns"))
+}
+
+/// A time in its unit, with three digits.
+pub(super) fn time(ns: f64) -> String {
+    let (mut one, mut name) = unit(ns / 1e9);
+    // What would be rounded to 1000 of a unit is 1 of the next.
+    if ns / 1e9 / one >= 999.5 {
+        (one, name) = unit(one * 1000.0);
+    }
+    let value = ns / 1e9 / one;
+    let decimals = if value >= 99.95 { 0 } else { usize::from(value < 9.995) + 1 };
+    let text = format!("{value:.decimals$}");
+    let text = if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {name}")
 }
 
 /// The width of bins for the name of an axis.
@@ -173,6 +264,34 @@ mod tests {
 
     fn names(axis: &Axis) -> Vec<&str> {
         axis.ticks.iter().map(|(_, text)| text.as_str()).collect()
+    }
+
+    #[test]
+    fn times_have_three_digits_and_a_unit() {
+        for (ns, text) in [
+            (7.0, "7 ns"),
+            (1000.0, "1 µs"),
+            (188_123.0, "188 µs"),
+            (999_700.0, "1 ms"),
+            (1_234_567.0, "1.23 ms"),
+            (2e10, "20 s"),
+            (0.0, "0 ns"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
+    }
+
+    #[test]
+    fn times_that_differ_much_lie_on_a_logarithmic_axis() {
+        let axis = Axis::times([3_000_u64, 0, 800_000].into_iter(), "time", 9);
+        assert_eq!(names(&axis), ["2 µs", "5 µs", "10 µs", "20 µs", "50 µs", "100 µs", "200 µs", "500 µs", "1 ms"]);
+        assert!(axis.share(2_000.0) < 1e-9 && axis.share(0.0) < 1e-9 && axis.share(1e6) > 1.0 - 1e-9);
+        let wide = Axis::times([1_000_u64, 1_000_000_000].into_iter(), "time", 9);
+        assert_eq!(names(&wide), ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"]);
+        // 100 µs is a third of the way from 1 µs to 1 s: two of six decades.
+        assert!((wide.share(100_000.0) - 2.0 / 6.0).abs() < 1e-9);
+        let near = Axis::times([200_000_u64, 300_000].into_iter(), "time", 5);
+        assert_eq!((names(&near), near.title.as_str()), (vec!["0", "100", "200", "300"], "time, µs"));
     }
 
     #[test]

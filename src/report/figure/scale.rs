@@ -29,6 +29,9 @@ pub(super) const OKABE_ITO: [RGBColor; 7] = [
     RGBColor(240, 228, 66),
 ];
 
+/// The first of them, lighter: for areas behind it.
+pub(super) const LIGHT: RGBColor = RGBColor(178, 213, 232);
+
 /// How values become colours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ColorScale {
