@@ -8,7 +8,7 @@ use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{ConnectionKey, Coverage, Kind, Profile};
+use crate::model::{ConnectionKey, Coverage, Kind, Marks, Profile};
 use crate::ranks::{self, Belief, Witnesses};
 use crate::reduce::{self, Accumulator, Ending, InputPartial};
 use rayon::prelude::*;
@@ -238,6 +238,17 @@ impl Analysis {
         for (index, ((state, input), ends)) in self.inputs.into_iter().zip(&mut inputs).zip(ends).enumerate() {
             input.coverage = state.coverage.clone();
             input.coverage.interface_drops = state.drops.values().sum();
+            // Some adapters do not keep the VCRC of what they mirror; it says nothing then.
+            let keeps_vcrc = input.coverage.vcrc_ok >= input.coverage.vcrc_bad;
+            if !keeps_vcrc {
+                let (vcrc_ok, vcrc_bad) = (&mut input.coverage.vcrc_ok, &mut input.coverage.vcrc_bad);
+                notes.push(format!(
+                    "{}: the VCRC of {vcrc_bad} of {} packets does not fit: it was not kept by what mirrored or captured them, and is not counted",
+                    input.name,
+                    *vcrc_ok + *vcrc_bad
+                ));
+                (*vcrc_ok, *vcrc_bad) = (0, 0);
+            }
             let mut partial = InputPartial {
                 times_ns: input.coverage.first_time_ns.zip(input.coverage.last_time_ns),
                 connections: BTreeMap::new(),
@@ -250,7 +261,10 @@ impl Analysis {
                 introductions.extend_from_slice(shard.tracker.introductions());
                 spills.extend(shard.spill.map(|spill| (index, ends.iter().map(|end| end.key).collect(), spill)));
                 for (end, sums) in ends.into_iter().zip(shard.sums.finish()) {
-                    let ConnectionEnd { key, missing, overflowed, partners, health } = end;
+                    let ConnectionEnd { key, missing, overflowed, partners, mut health } = end;
+                    if !keeps_vcrc {
+                        health.forget(Marks::VCRC_BAD);
+                    }
                     partial.connections.insert(key, (sums, Ending { missing, overflowed, partners, health }));
                 }
             }
