@@ -245,6 +245,18 @@ pub(super) struct Latency {
     /// Tell the share of samples above this
     #[arg(long, value_name = "DURATION", default_value = "10us", value_parser = bin_ns)]
     pub(super) limit: i64,
+    /// Hold what was measured against the least that a link of this speed takes: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
+    #[arg(long, value_name = "SPEED", conflicts_with = "all_sizes")]
+    pub(super) link: Option<Speed>,
+    /// Switches between two ports
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "link")]
+    pub(super) hops: u32,
+    /// Time that a packet takes through a switch, in nanoseconds
+    #[arg(long, value_name = "NS", default_value_t = 90, requires = "link")]
+    pub(super) switch_ns: u32,
+    /// Path MTU in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, requires = "link", value_parser = mtu)]
+    pub(super) mtu: u32,
     /// Form of the result
     #[arg(long, value_enum, default_value_t = LatencyFormat::Table)]
     pub(super) format: LatencyFormat,
@@ -382,6 +394,14 @@ const MAX_THREADS: usize = 1024;
 fn threads(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|&count: &usize| count <= MAX_THREADS);
     count.ok_or_else(|| format!("expected a number from 0 (one per core) to {MAX_THREADS}"))
+}
+
+/// Those that InfiniBand defines.
+const MTUS_BYTES: [u32; 5] = [256, 512, 1024, 2048, 4096];
+
+fn mtu(text: &str) -> Result<u32, String> {
+    let bytes = text.parse().ok().filter(|bytes| MTUS_BYTES.contains(bytes));
+    bytes.ok_or_else(|| "expected 256, 512, 1024, 2048 or 4096".to_owned())
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -86,6 +86,8 @@ pub fn decode(batch: Batch, options: &Options, shards: usize) -> Decoded {
         }
         at += length;
     }
+    let steps_ns = framing.interfaces().iter().map(|interface| interface.resolution.step_ns());
+    counts.counts.clock_ns = steps_ns.max().unwrap_or(0);
     Decoded { batch, shards: packets, counts }
 }
 
@@ -112,6 +114,9 @@ fn packet(
     if !options.covers(time_ns) {
         counts.counts.outside_window += 1;
         return None;
+    }
+    if let Some(time_ns) = time_ns {
+        counts.stamps.add(time_ns, record.original_bytes);
     }
     let location = match link::locate(record.link_type, record.data, record.original_bytes) {
         Ok(Located::Infiniband(location)) => location,

@@ -1,5 +1,6 @@
 //! What of a capture was understood, and what was not: goes with every result.
 
+use super::Stamps;
 use ibscope_parsers::Layer;
 use ibscope_parsers::frame::Statistics;
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,18 @@ pub struct Coverage {
     pub management: u64,
     /// Packets from or to multicast and permissive addresses.
     pub multicast: u64,
+    /// Tick of the capture's clock in nanoseconds, the longest of all interfaces.
+    #[serde(default)]
+    pub clock_ns: u64,
+    /// Records with the same time as the one before them: the clock is coarse, or packets are stamped when they are polled for.
+    #[serde(default)]
+    pub same_time: u64,
+    /// Most records in a row with one time.
+    #[serde(default)]
+    pub same_time_most: u64,
+    /// Most bytes that records in a row with one time have behind the first of them.
+    #[serde(default)]
+    pub same_time_most_bytes: u64,
     /// Smallest record time in nanoseconds since the epoch.
     pub first_time_ns: Option<i64>,
     /// Largest record time in nanoseconds since the epoch.
@@ -146,6 +159,10 @@ impl Coverage {
         self.missing_packets += other.missing_packets;
         self.management += other.management;
         self.multicast += other.multicast;
+        self.clock_ns = self.clock_ns.max(other.clock_ns);
+        self.same_time += other.same_time;
+        self.same_time_most = self.same_time_most.max(other.same_time_most);
+        self.same_time_most_bytes = self.same_time_most_bytes.max(other.same_time_most_bytes);
         self.first_time_ns = [self.first_time_ns, other.first_time_ns].into_iter().flatten().min();
         self.last_time_ns = [self.last_time_ns, other.last_time_ns].into_iter().flatten().max();
     }
@@ -185,6 +202,8 @@ pub struct BatchCounts {
     pub statistics: Vec<Statistics>,
     /// Time of the first and of the last record that has one.
     pub times_ns: Option<(i64, i64)>,
+    /// Records with the same time.
+    pub stamps: Stamps,
 }
 
 impl BatchCounts {

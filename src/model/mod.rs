@@ -11,6 +11,7 @@ pub mod packet;
 pub mod profile;
 pub mod rank_index;
 pub mod sample;
+pub mod stamps;
 pub mod timing;
 pub mod traffic;
 
@@ -24,6 +25,7 @@ pub use packet::{InspectedPacket, Kind, Marks, PacketRecord};
 pub use profile::Profile;
 pub use rank_index::RankIndex;
 pub use sample::Sample;
+pub use stamps::Stamps;
 pub use timing::{Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
     ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup, clear_favourite,

@@ -8,7 +8,7 @@ use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{ConnectionKey, Coverage, Kind, Marks, Profile};
+use crate::model::{ConnectionKey, Coverage, Kind, Marks, Profile, Stamps};
 use crate::ranks::{self, Belief, Witnesses};
 use crate::reduce::{self, Accumulator, Ending, InputPartial};
 use rayon::prelude::*;
@@ -123,6 +123,7 @@ struct InputState {
     shards: Vec<Shard>,
     coverage: Coverage,
     last_time_ns: Option<i64>,
+    stamps: Stamps,
     /// Drops by interface: the counters run up, so the largest is the last.
     drops: BTreeMap<u32, u64>,
 }
@@ -153,6 +154,7 @@ impl Analysis {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             coverage: Coverage::default(),
             last_time_ns: None,
+            stamps: Stamps::default(),
             drops: BTreeMap::new(),
         };
         Self {
@@ -238,6 +240,10 @@ impl Analysis {
         for (index, ((state, input), ends)) in self.inputs.into_iter().zip(&mut inputs).zip(ends).enumerate() {
             input.coverage = state.coverage.clone();
             input.coverage.interface_drops = state.drops.values().sum();
+            let (same_time, most, most_bytes) = state.stamps.together();
+            input.coverage.same_time = same_time;
+            input.coverage.same_time_most = most;
+            input.coverage.same_time_most_bytes = most_bytes;
             // Some adapters do not keep the VCRC of what they mirror; it says nothing then.
             let keeps_vcrc = input.coverage.vcrc_ok >= input.coverage.vcrc_bad;
             if !keeps_vcrc {
@@ -380,6 +386,7 @@ impl InputState {
             self.coverage.time_backwards += u64::from(self.last_time_ns.is_some_and(|before| first < before));
             self.last_time_ns = Some(last);
         }
+        self.stamps.join(&counts.stamps);
         self.coverage.merge(&counts.clone().into_coverage());
     }
 }

@@ -1,8 +1,8 @@
 //! The two check sums of a packet: ICRC (CRC-32, fields that routers change read as ones) and VCRC (CRC-16, native links).
 
+pub use crate::ib::vcrc::vcrc;
 use crate::ib::{Bth, Grh, ICRC_BYTES, Lrh, VCRC_BYTES};
 use crate::location::{Framed, Location};
-pub use crate::ib::vcrc::vcrc;
 use crc32fast::Hasher;
 
 /// What comparing a check sum with the packet gave.

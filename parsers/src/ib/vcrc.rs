@@ -56,7 +56,9 @@ pub fn vcrc(bytes: &[u8]) -> u16 {
     while rest.len() >= LONG_BYTES {
         let words = (rest.len() / WORD_BYTES).min(PART_WORDS);
         let groups = (words - TAIL_WORDS) / GROUP_WORDS;
-        let Some((part, after)) = rest.split_at_checked((TAIL_WORDS + groups * GROUP_WORDS) * WORD_BYTES) else { break };
+        let Some((part, after)) = rest.split_at_checked((TAIL_WORDS + groups * GROUP_WORDS) * WORD_BYTES) else {
+            break;
+        };
         sum = shortened(sum, part);
         rest = after;
     }
@@ -69,11 +71,11 @@ fn plain(mut sum: u16, bytes: &[u8]) -> u16 {
     for block in blocks {
         let [low, high] = halves(block);
         let (low, high) = ((low ^ u64::from(sum)).to_le_bytes(), high.to_le_bytes());
-        sum = by_place(&low, 8) ^ by_place(&high, 0);
+        sum = by_place(low, 8) ^ by_place(high, 0);
     }
     let (half, rest) = rest.as_chunks::<WORD_BYTES>();
     for half in half {
-        sum = by_place(&(u64::from_le_bytes(*half) ^ u64::from(sum)).to_le_bytes(), 0);
+        sum = by_place((u64::from_le_bytes(*half) ^ u64::from(sum)).to_le_bytes(), 0);
     }
     let (quarter, rest) = rest.as_chunks::<4>();
     for quarter in quarter {
@@ -93,7 +95,7 @@ fn halves(block: &[u8; BLOCK_BYTES]) -> [u64; 2] {
 
 /// What eight bytes add, of which the last has so many behind it.
 #[inline]
-fn by_place(bytes: &[u8; WORD_BYTES], behind: usize) -> u16 {
+fn by_place(bytes: [u8; WORD_BYTES], behind: usize) -> u16 {
     TABLES[behind + 7][usize::from(bytes[0])]
         ^ TABLES[behind + 6][usize::from(bytes[1])]
         ^ TABLES[behind + 5][usize::from(bytes[2])]
