@@ -21,7 +21,7 @@
 //! an interval at the requester's port, which a sink of both ports shows. At the responder's port they do not: there a floor without hops is right.
 
 use super::latency::{Key, number, size, time};
-use super::units::{bytes, group, span};
+use super::units::{bytes, duration, group};
 use crate::model::link::Speed;
 use crate::model::{Coverage, Histogram, Interval, Kind, Profile, Verb};
 use serde_json::json;
@@ -162,7 +162,7 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Cover
         if let Some((src, dst)) = &key.pair {
             row.extend([src.name(), dst.name()]);
         }
-        let ratio = path.ratio(key, times).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+        let ratio = path.ratio(key, times).map_or_else(|| "-".to_owned(), shown);
         row.extend([group(times.samples()), time(path.floor_ns(key)), time(times.quantile(0.5) as f64)]);
         row.extend([time(times.standard_deviation()), ratio, error.clone()]);
         table.add_row(row);
@@ -178,16 +178,26 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Cover
             time(path.burst_ns(coverage))
         ),
     };
+    let switches = if path.hops == 1 { "switch" } else { "switches" };
     format!(
-        "{}\n\nfloor   links of {}, {} x {} of switches each way, path MTU {}; the smallest message of each size, at the requester's port\n\
+        "{}\n\nfloor   links of {}, {} {switches} of {} each way, path MTU {}; the smallest message of each size, at the requester's port\n\
          error   the clock ticks every {}; {stamps}\n",
         table.trim_fmt(),
         path.speed.describe(),
         path.hops,
-        span(u64::from(path.switch_ns)),
+        duration(i64::from(path.switch_ns)),
         path.mtu_bytes,
-        span(coverage.clock_ns),
+        duration(coverage.clock_ns.cast_signed()),
     )
+}
+
+/// A ratio to three digits.
+fn shown(ratio: f64) -> String {
+    match ratio {
+        ratio if ratio < 10.0 => format!("{ratio:.2}"),
+        ratio if ratio < 100.0 => format!("{ratio:.1}"),
+        ratio => group(ratio.round() as u64),
+    }
 }
 
 /// Names and values of a row, in the order of the csv.
