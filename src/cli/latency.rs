@@ -24,6 +24,7 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
             switch_ns: args.switch_ns,
             mtu_bytes: args.mtu,
             header_bytes: floor::header_bytes(&profile),
+            clocks_ns: floor::clocks_ns(&profile),
         };
         output::results(|out| match args.format {
             LatencyFormat::Table => out.write_all(floor::table(&table, &path, &profile.coverage).as_bytes()),

@@ -115,7 +115,8 @@ fn packet(
         counts.counts.outside_window += 1;
         return None;
     }
-    if let Some(time_ns) = time_ns {
+    // As it was stamped: corrected, times that differ may become one.
+    if let Some(time_ns) = record.time_ns {
         counts.stamps.add(time_ns, record.original_bytes);
     }
     let location = match link::locate(record.link_type, record.data, record.original_bytes) {

@@ -62,7 +62,7 @@ impl Tracker {
             return;
         }
         for service in ACKNOWLEDGED {
-            let acks = ConnectionKey { service, ..super::key(packet, packet.opcode()) };
+            let acks = ConnectionKey { service, ..ConnectionKey::of(packet) };
             let requests = self.index.get(&acks).and_then(|acks| self.pairing.partner(*acks));
             if let Some(requests) = requests {
                 self.connections[requests as usize].health.notified(packet.time_ns);

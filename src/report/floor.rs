@@ -56,6 +56,14 @@ pub struct Path {
     pub mtu_bytes: u32,
     /// Bytes around the extension headers and the payload of each packet.
     pub header_bytes: u64,
+    /// How far the clocks of several inputs may be from each other, in nanoseconds: transits between them are wrong by as much.
+    pub clocks_ns: u64,
+}
+
+/// The uncertainty of the clock that is known worst.
+#[must_use]
+pub fn clocks_ns(profile: &Profile) -> u64 {
+    profile.inputs.iter().filter_map(|input| Some(input.clock.as_ref()?.uncertainty_ns)).max().unwrap_or(0)
 }
 
 /// The fewest bytes that stand around extension headers and payload in this traffic.
@@ -119,9 +127,11 @@ impl Path {
         self.speed.bytes_ns(bytes) + f64::from(ways) * switches_ns
     }
 
-    /// What a time may be wrong by: a tick of the clock, or the time that the most packets with one stamp need behind the first of them.
-    fn error_ns(&self, coverage: &Coverage) -> f64 {
-        (coverage.clock_ns as f64).max(self.burst_ns(coverage))
+    /// What a time may be wrong by: a tick of the clock, or the time that the most packets with one stamp need behind the first of them; and between
+    /// inputs what their clocks may differ.
+    fn error_ns(&self, key: &Key, coverage: &Coverage) -> f64 {
+        let between_ns = if key.interval == Interval::Transit.name() { self.clocks_ns } else { 0 };
+        (coverage.clock_ns.max(between_ns) as f64).max(self.burst_ns(coverage))
     }
 
     fn burst_ns(&self, coverage: &Coverage) -> f64 {
@@ -156,7 +166,6 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Cover
             column.set_cell_alignment(comfy_table::CellAlignment::Right);
         }
     }
-    let error = format!("+- {}", time(path.error_ns(coverage)));
     for (key, times) in latencies {
         let mut row = vec![key.interval.to_owned(), key.verb.to_owned(), size(key.from_bytes)];
         if let Some((src, dst)) = &key.pair {
@@ -164,7 +173,7 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Cover
         }
         let ratio = path.ratio(key, times).map_or_else(|| "-".to_owned(), shown);
         row.extend([group(times.samples()), time(path.floor_ns(key)), time(times.quantile(0.5) as f64)]);
-        row.extend([time(times.standard_deviation()), ratio, error.clone()]);
+        row.extend([time(times.standard_deviation()), ratio, format!("+- {}", time(path.error_ns(key, coverage)))]);
         table.add_row(row);
     }
     let share = coverage.same_time as f64 * 100.0 / coverage.records.max(1) as f64;
@@ -208,7 +217,7 @@ fn values(key: &Key, times: &Histogram, path: &Path, coverage: &Coverage) -> [(&
         ("median_ns", Some(times.quantile(0.5) as f64)),
         ("standard_deviation_ns", Some(times.standard_deviation())),
         ("ratio", path.ratio(key, times)),
-        ("error_ns", Some(path.error_ns(coverage))),
+        ("error_ns", Some(path.error_ns(key, coverage))),
     ]
 }
 
@@ -281,6 +290,7 @@ mod tests {
             switch_ns: 100,
             mtu_bytes: 4096,
             header_bytes: NATIVE_BYTES,
+            clocks_ns: 0,
         };
         let cases = [
             // 26 + 4; there and back through 3 switches.
