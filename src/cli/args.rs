@@ -4,6 +4,7 @@ mod latency;
 
 pub(super) use latency::{Latency, LatencyFormat, View};
 
+use crate::model::link::Speed;
 use crate::pipeline::Moment;
 use crate::report::By;
 use crate::report::matrix::{Selection, Unit};
@@ -225,8 +226,22 @@ pub(super) struct Collectives {
 pub(super) struct Health {
     #[command(flatten)]
     pub(super) source: Source,
+    /// What has a row; json holds both
+    #[arg(long, value_enum, default_value_t = HealthBy::Connection)]
+    pub(super) by: HealthBy,
+    /// Speed of the links, for the time of pauses: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
+    #[arg(long, value_name = "SPEED")]
+    pub(super) link: Option<Speed>,
     #[command(flatten)]
     pub(super) figures: Figures,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum HealthBy {
+    /// Directed connections between queue pairs
+    Connection,
+    /// Links between a port and its switch, each direction for itself
+    Link,
 }
 
 #[derive(Debug, Args)]

@@ -4,10 +4,13 @@ use super::args::{Latency, LatencyFormat, View};
 use super::files::Outputs;
 use super::input::{self, Needs, UsageError};
 use super::output;
-use crate::model::Profile;
+use crate::model::link::Speed;
+use crate::model::{Histogram, Profile};
 use crate::pipeline;
-use crate::report::latency::{self, Apart, Subject, Wanted};
+use crate::report::floor::{self, Path};
+use crate::report::latency::{self, Apart, Key, Subject, Wanted};
 use crate::report::{By, figure};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 /// Shows times between packets.
@@ -15,6 +18,9 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
     let is_over_time = matches!(args.view, View::Surface | View::Timeline);
     if args.format == LatencyFormat::Collie && (is_over_time || args.interval.is_some()) {
         return Err(UsageError("--format collie has its seven lines only; leave out --view and --interval").into());
+    }
+    if args.link.is_some() && (args.format == LatencyFormat::Collie || is_over_time) {
+        return Err(UsageError("--link goes with --view histogram or sizes, as table, csv and json").into());
     }
     input::whole(&args.inputs, &args.reading, "latencies")?;
     let figures = Outputs::open(&args.figures, &input::files(&args.inputs, &args.reading))?;
@@ -29,6 +35,9 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
         View::Histogram | View::Sizes => {
             let mut table = latency::latencies(&profile, Apart { by: wanted.by, sizes: !args.all_sizes });
             table.retain(|key, _| wanted.interval.is_none_or(|name| name == key.interval));
+            if let Some(speed) = args.link.clone() {
+                return with_floors(args, &profile, &table, speed);
+            }
             output::results(|out| match args.format {
                 LatencyFormat::Table => out.write_all(latency::table(&table, limit_ns).as_bytes()),
                 LatencyFormat::Csv => latency::csv(&table, limit_ns, out),
@@ -73,4 +82,28 @@ fn draw(args: &Latency, profile: &Profile) -> anyhow::Result<figure::Drawing> {
 /// Captures were read with the bins that were asked for, or with wider ones where there would have been too many.
 fn profile_bin_ns(args: &Latency) -> Option<i64> {
     args.bin.filter(|_| pipeline::is_profile(&args.inputs[0]))
+}
+
+/// Shows what was measured against the least that the links allow.
+fn with_floors(
+    args: &Latency,
+    profile: &Profile,
+    table: &BTreeMap<Key, Histogram>,
+    speed: Speed,
+) -> anyhow::Result<ExitCode> {
+    let path = Path {
+        speed,
+        hops: args.hops,
+        switch_ns: args.switch_ns,
+        mtu_bytes: args.mtu,
+        header_bytes: floor::header_bytes(profile),
+        clocks_ns: floor::clocks_ns(profile),
+    };
+    output::results(|out| match args.format {
+        LatencyFormat::Table => out.write_all(floor::table(table, &path, &profile.coverage).as_bytes()),
+        LatencyFormat::Csv => floor::csv(table, &path, &profile.coverage, out),
+        LatencyFormat::Json | LatencyFormat::Collie => floor::json(table, &path, &profile.coverage, out),
+    })?;
+    input::notes(&args.inputs, &args.reading, profile);
+    Ok(input::exit_code(&args.reading, &profile.coverage))
 }

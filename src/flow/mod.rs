@@ -20,6 +20,7 @@ mod ledger;
 mod messages;
 mod nccl;
 mod pairing;
+mod reaction;
 mod requests;
 mod timing;
 
@@ -274,6 +275,7 @@ impl Tracker {
                 let opcode = packet.opcode();
                 let asks = opcode.is_read_request() || opcode.is_atomic();
                 if asks {
+                    health.observed.data_requests += 1;
                     let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&in_order(packet));
                     health.ask(number, span, guessed.then_some(packet.extension));
                     if guessed {
@@ -292,7 +294,8 @@ impl Tracker {
                 health.acknowledge(number, packet.extension);
                 return;
             }
-            Turn::Request | Turn::Other => return,
+            Turn::Other => return self.slow_down(packet),
+            Turn::Request => return,
         };
         if crowded {
             self.reconcile_midway(seen.connection, seen.turn);

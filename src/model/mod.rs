@@ -5,12 +5,14 @@ pub mod clock;
 pub mod coverage;
 pub mod health;
 pub mod histogram;
+pub mod link;
 pub mod message;
 pub mod packet;
 pub mod profile;
 pub mod rank_index;
 pub mod sample;
 pub mod sizes;
+pub mod stamps;
 pub mod timing;
 pub mod traffic;
 
@@ -25,6 +27,7 @@ pub use profile::Profile;
 pub use rank_index::RankIndex;
 pub use sample::Sample;
 pub use sizes::{SizeOf, SizeSums, Sizes};
+pub use stamps::Stamps;
 pub use timing::{Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
     ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup, clear_favourite,

@@ -9,7 +9,7 @@ use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{ConnectionKey, Coverage, Kind, Profile};
+use crate::model::{ConnectionKey, Coverage, Kind, Marks, Profile, Stamps};
 use crate::ranks::{self, Belief, Witnesses};
 use crate::reduce::{self, Accumulator, Ending, InputPartial};
 use rayon::prelude::*;
@@ -114,6 +114,7 @@ struct InputState {
     shards: Vec<Shard>,
     coverage: Coverage,
     last_time_ns: Option<i64>,
+    stamps: Stamps,
     /// Drops by interface: the counters run up, so the largest is the last.
     drops: BTreeMap<u32, u64>,
 }
@@ -144,6 +145,7 @@ impl Analysis {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             coverage: Coverage::default(),
             last_time_ns: None,
+            stamps: Stamps::default(),
             drops: BTreeMap::new(),
         };
         Self { inputs: (0..inputs).map(|_| input()).collect(), bounds: Bounds::new(options) }
@@ -191,6 +193,21 @@ impl Analysis {
         for (index, ((state, input), ends)) in self.inputs.into_iter().zip(&mut inputs).zip(ends).enumerate() {
             input.coverage = state.coverage.clone();
             input.coverage.interface_drops = state.drops.values().sum();
+            let (same_time, most, most_bytes) = state.stamps.together();
+            input.coverage.same_time = same_time;
+            input.coverage.same_time_most = most;
+            input.coverage.same_time_most_bytes = most_bytes;
+            // Some adapters do not keep the VCRC of what they mirror; it says nothing then.
+            let keeps_vcrc = input.coverage.vcrc_ok >= input.coverage.vcrc_bad;
+            if !keeps_vcrc {
+                let (vcrc_ok, vcrc_bad) = (&mut input.coverage.vcrc_ok, &mut input.coverage.vcrc_bad);
+                notes.push(format!(
+                    "{}: the VCRC of {vcrc_bad} of {} packets does not fit: it was not kept by what mirrored or captured them, and is not counted",
+                    input.name,
+                    *vcrc_ok + *vcrc_bad
+                ));
+                (*vcrc_ok, *vcrc_bad) = (0, 0);
+            }
             let mut partial = InputPartial {
                 times_ns: input.coverage.first_time_ns.zip(input.coverage.last_time_ns),
                 connections: BTreeMap::new(),
@@ -203,7 +220,10 @@ impl Analysis {
                 introductions.extend_from_slice(shard.tracker.introductions());
                 spills.extend(shard.spill.map(|spill| (index, ends.iter().map(|end| end.key).collect(), spill)));
                 for (end, sums) in ends.into_iter().zip(shard.sums.finish()) {
-                    let ConnectionEnd { key, missing, overflowed, partners, health } = end;
+                    let ConnectionEnd { key, missing, overflowed, partners, mut health } = end;
+                    if !keeps_vcrc {
+                        health.forget(Marks::VCRC_BAD);
+                    }
                     partial.connections.insert(key, (sums, Ending { missing, overflowed, partners, health }));
                 }
             }
@@ -309,6 +329,7 @@ impl InputState {
             self.coverage.time_backwards += u64::from(self.last_time_ns.is_some_and(|before| first < before));
             self.last_time_ns = Some(last);
         }
+        self.stamps.join(&counts.stamps);
         self.coverage.merge(&counts.clone().into_coverage());
     }
 }

@@ -137,7 +137,7 @@ fn connections(cm: &[CmRow]) -> BTreeMap<(&'static str, Endpoint, Endpoint), His
 }
 
 /// A time for people: three digits and a unit.
-fn time(ns: f64) -> String {
+pub(super) fn time(ns: f64) -> String {
     if ns == 0.0 {
         return "0".to_owned();
     }
@@ -151,7 +151,7 @@ fn time(ns: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-fn size(from_bytes: Option<u64>) -> String {
+pub(super) fn size(from_bytes: Option<u64>) -> String {
     match from_bytes {
         None => "-".to_owned(),
         Some(from) if from < 2 => format!("{from} B"),
@@ -232,7 +232,7 @@ pub fn csv(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn Wr
 }
 
 /// Whole numbers as such, others to a tenth of a nanosecond.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 

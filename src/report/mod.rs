@@ -6,6 +6,7 @@
 pub mod collectives;
 pub mod csv;
 pub mod figure;
+pub mod floor;
 pub mod health;
 pub mod json;
 pub mod latency;

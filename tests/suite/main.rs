@@ -5,10 +5,13 @@ mod architecture;
 mod cli;
 mod constructed;
 mod cuts;
+mod fabric;
+mod floor;
 mod framing;
 mod health;
 mod hostile;
 mod latency;
+mod links;
 #[cfg(target_os = "linux")]
 mod memory;
 mod messages;

@@ -1,6 +1,7 @@
 //! What can be typed behind `ibscope latency`.
 
 use super::{ByArg, Figures, Reading, bin_ns};
+use crate::model::link::Speed;
 use crate::report::latency::INTERVALS;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
@@ -22,6 +23,18 @@ pub(in crate::cli) struct Latency {
     /// Tell the share of samples above this
     #[arg(long, value_name = "DURATION", default_value = "10us", value_parser = bin_ns)]
     pub(in crate::cli) limit: i64,
+    /// Hold what was measured against the least that a link of this speed takes: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
+    #[arg(long, value_name = "SPEED", conflicts_with = "all_sizes")]
+    pub(in crate::cli) link: Option<Speed>,
+    /// Switches between two ports
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "link")]
+    pub(in crate::cli) hops: u32,
+    /// Time that a packet takes through a switch, in nanoseconds
+    #[arg(long, value_name = "NS", default_value_t = 90, requires = "link")]
+    pub(in crate::cli) switch_ns: u32,
+    /// Path MTU in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, requires = "link", value_parser = mtu)]
+    pub(in crate::cli) mtu: u32,
     /// What the result and the figures show
     #[arg(long, value_enum, default_value_t = View::Histogram)]
     pub(in crate::cli) view: View,
@@ -68,4 +81,12 @@ pub(in crate::cli) enum LatencyFormat {
     Json,
     /// `latency_samples: N` and six more lines, over all requests and their answers
     Collie,
+}
+
+/// Those that InfiniBand defines.
+const MTUS_BYTES: [u32; 5] = [256, 512, 1024, 2048, 4096];
+
+fn mtu(text: &str) -> Result<u32, String> {
+    let bytes = text.parse().ok().filter(|bytes| MTUS_BYTES.contains(bytes));
+    bytes.ok_or_else(|| "expected 256, 512, 1024, 2048 or 4096".to_owned())
 }
