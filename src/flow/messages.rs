@@ -7,18 +7,22 @@
 //!            or  SEND {envelope, request}  <- {request, address}            -> WRITE address ...
 //!            or  SEND {envelope, request}  <- {request, number}             -> SEND {number, data} ...
 //! ```
-//! Only done where single messages are asked for: sums need the envelopes alone.
+//! Only done where single messages or times are asked for: sums need the envelopes alone.
 
+use super::Depth;
 use super::assembly::{Transport, join_times};
 use super::nccl::Written;
-use crate::model::{Moved, PacketRecord, RawMessage};
+use super::rendezvous::{Phase, Rendezvous};
+use crate::model::{Claim, Moved, PacketRecord, RawMessage};
 use foldhash::fast::FixedState;
 use ibscope_parsers::mpi::{Envelope, Form, Head, Length, Matching, Name, Part, Protocol, Start};
 use ibscope_parsers::{Endpoint, Psn};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// Messages that may be open per tracker; beyond that the oldest is given out as incomplete.
+/// Messages that may be open per tracker; beyond that the oldest is given out as incomplete. Where times alone are asked for a few are enough: those
+/// whose data were not captured stay open, and none of them is missed.
 const MAX_OPEN: usize = 1 << 12;
+const MAX_OPEN_FOR_TIMES: usize = 1 << 10;
 /// Names, and pieces of memory, that a message may have: a receiver may grant a long message piece by piece.
 const MAX_GRANTS: usize = 64;
 /// Messages that may have the same name between two endpoints: one of each process.
@@ -27,6 +31,7 @@ const MAX_NAMESAKES: usize = 64;
 const MAX_OVERLAPPING: usize = 64;
 /// READ requests that may be open between two endpoints in one direction: 16 per queue pair is what devices allow.
 const MAX_READS: usize = 1 << 10;
+const MAX_READS_FOR_TIMES: usize = 1 << 6;
 
 /// Smallest path MTU there is.
 const SMALLEST_MTU_BYTES: u64 = 256;
@@ -50,6 +55,19 @@ pub(super) struct Messages {
     pub(super) evicted: u64,
     /// Transport messages that belong to no MPI message are wanted too.
     with_transport: bool,
+    /// The phases of rendezvous, where times are measured.
+    rendezvous: Option<Rendezvous>,
+    most_open: usize,
+    most_reads: usize,
+}
+
+/// What packets have shown of messages.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    /// Phases of rendezvous that have ended.
+    pub(super) phases: Vec<Phase>,
+    /// Messages that are complete, or that nothing more will come of.
+    pub(super) messages: Vec<RawMessage>,
 }
 
 #[derive(Debug)]
@@ -86,6 +104,8 @@ struct Read {
     message: Option<u64>,
     /// Connection of the responses, from the first of them on.
     answered_by: Option<u32>,
+    /// Time of the first and last of the responses.
+    data_ns: (i64, i64),
     seen: RawMessage,
 }
 
@@ -96,18 +116,37 @@ impl Read {
 }
 
 impl Messages {
-    pub(super) fn new(with_transport: bool) -> Self {
-        Self { with_transport, ..Self::default() }
+    /// None yet. `depth` says what they are wanted for, `times` whether the phases of rendezvous are.
+    pub(super) fn new(depth: Depth, times: bool) -> Self {
+        let wants_all = depth >= Depth::Messages;
+        Self {
+            with_transport: depth == Depth::TransportMessages,
+            rendezvous: times.then(Rendezvous::default),
+            most_open: if wants_all { MAX_OPEN } else { MAX_OPEN_FOR_TIMES },
+            most_reads: if wants_all { MAX_READS } else { MAX_READS_FOR_TIMES },
+            ..Self::default()
+        }
     }
 
     /// Takes what can be given out.
-    pub(super) fn take(&mut self) -> std::vec::Drain<'_, RawMessage> {
-        self.ready.drain(..)
+    pub(super) fn take(&mut self) -> Given {
+        let phases = self.rendezvous.as_mut().map(|rendezvous| std::mem::take(&mut rendezvous.phases));
+        Given { phases: phases.unwrap_or_default(), messages: std::mem::take(&mut self.ready) }
     }
 
     /// True where something can be given out.
-    pub(super) const fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || self.rendezvous.as_ref().is_some_and(|rendezvous| !rendezvous.phases.is_empty())
+    }
+
+    /// True while messages are open whose data may come by READ or WRITE from the one to the other.
+    pub(super) fn awaits(&self, pair: Pair) -> bool {
+        !self.open.is_empty() && self.memory.get(&pair).is_some_and(|memory| !memory.is_empty())
+    }
+
+    /// True while READs are open whose responses go from the one to the other.
+    pub(super) fn reads(&self, pair: Pair) -> bool {
+        !self.reads.is_empty() && self.reads.get(&pair).is_some_and(|reads| !reads.is_empty())
     }
 
     /// A transport message, complete or given up. `several` are its envelopes where it holds more than one MPI message, or where
@@ -131,15 +170,18 @@ impl Messages {
             Some(Head { part: Part::Data { of, header_bytes }, .. }) => {
                 let data_bytes = message.payload_bytes.saturating_sub(u64::from(header_bytes));
                 match self.named(pair, of, Some(connection)) {
-                    Some(id) => self.add(id, data_bytes, &raw(connection, message)),
+                    Some(id) => self.add_data(id, data_bytes, &raw(connection, message), message.times_ns),
                     None => self.transport_only(connection, message),
                 }
             }
-            Some(Head { part: Part::Grant { of, receiver, memory }, .. }) => {
-                self.grant(((pair.1, pair.0), partner), of, receiver, memory);
+            Some(Head { part: Part::Grant { of, receiver, memory, done }, .. }) => {
+                self.grant(((pair.1, pair.0), partner), of, receiver, memory, done);
                 self.transport_only(connection, message);
             }
             Some(Head { part: Part::Done { of }, .. }) => {
+                if let Some(rendezvous) = &mut self.rendezvous {
+                    rendezvous.done(pair, of, [partner, Some(connection)], message.times_ns.1);
+                }
                 if let Some(open) = self.named((pair.1, pair.0), of, partner).and_then(|id| self.open.get_mut(&id)) {
                     open.answered = true;
                 }
@@ -148,7 +190,7 @@ impl Messages {
             Some(Head { part: Part::Control, .. }) | None => {
                 let id = message.target.and_then(|(address, _)| self.memory_at(pair, address));
                 match id {
-                    Some(id) => self.add(id, message.payload_bytes, &raw(connection, message)),
+                    Some(id) => self.add_data(id, message.payload_bytes, &raw(connection, message), message.times_ns),
                     None => self.transport_only(connection, message),
                 }
             }
@@ -160,7 +202,7 @@ impl Messages {
     pub(super) fn begin(&mut self, pair: Pair, connection: u32, message: &Transport) {
         let Some(Head { form, part: Part::Start(start), .. }) = message.head else { return };
         let (Some(name), Length::Stated(length_bytes)) = (start.name, start.envelope.length) else { return };
-        if self.open.len() >= MAX_OPEN
+        if self.open.len() >= self.most_open
             && let Some((&oldest, _)) = self.open.first_key_value()
         {
             self.evicted += 1;
@@ -177,6 +219,10 @@ impl Messages {
         self.name(id, name);
         if let Some((address, bytes)) = start.memory {
             self.open_memory(address, bytes, id);
+        }
+        if let Some(rendezvous) = self.rendezvous.as_mut().filter(|_| start.protocol == Protocol::Rendezvous) {
+            let claim = Claim::of(form, start.envelope.matching);
+            rendezvous.begin(id, pair, (connection, message.times_ns.0), claim, start.done);
         }
     }
 
@@ -269,8 +315,12 @@ impl Messages {
         of: Name,
         receiver: Option<Name>,
         memory: Option<(u64, u64)>,
+        done: Option<Name>,
     ) {
         let Some(id) = self.named(pair, of, connection) else { return };
+        if let Some(rendezvous) = &mut self.rendezvous {
+            rendezvous.grant(id, pair, done);
+        }
         if let Some(receiver) = receiver {
             self.name(id, receiver);
         }
@@ -291,6 +341,14 @@ impl Messages {
     fn memory_at(&self, pair: Pair, address: u64) -> Option<u64> {
         let before = self.memory.get(&pair)?.range(..=(address, u64::MAX)).rev().take(MAX_OVERLAPPING);
         before.into_iter().find(|(_, memory)| address < memory.end).map(|((_, message), _)| *message)
+    }
+
+    /// Data that came in a message of their own, between two times.
+    fn add_data(&mut self, id: u64, data_bytes: u64, part: &RawMessage, times_ns: (i64, i64)) {
+        if let Some(rendezvous) = self.rendezvous.as_mut().filter(|_| data_bytes > 0) {
+            rendezvous.data(id, times_ns);
+        }
+        self.add(id, data_bytes, part);
     }
 
     fn add(&mut self, id: u64, data_bytes: u64, part: &RawMessage) {
@@ -323,6 +381,9 @@ impl Messages {
         }
         if let Some(memory) = self.memory.get_mut(&open.pair) {
             open.memory.iter().for_each(|start| _ = memory.remove(&(*start, id)));
+        }
+        if let Some(rendezvous) = &mut self.rendezvous {
+            rendezvous.end(id, &open.raw);
         }
         self.ready.push(open.raw);
     }
@@ -363,8 +424,10 @@ impl Messages {
             (seen.wire_bytes, seen.packets) = (0, 0);
         }
         let reads = self.reads.entry(pair).or_default();
-        reads.push_back(Read { connection, first: packet.psn(), data_bytes: 0, message, answered_by: None, seen });
-        if reads.len() > MAX_READS
+        let data_ns = (PacketRecord::NO_TIME, PacketRecord::NO_TIME);
+        let first = packet.psn();
+        reads.push_back(Read { connection, first, data_bytes: 0, message, answered_by: None, data_ns, seen });
+        if reads.len() > self.most_reads
             && let Some(read) = reads.pop_front()
         {
             self.evicted += 1;
@@ -419,6 +482,7 @@ impl Messages {
         read.seen.packets += 1;
         read.seen.wire_bytes += u64::from(packet.wire_bytes);
         read.seen.times_ns = join_times(read.seen.times_ns, (packet.time_ns, packet.time_ns));
+        read.data_ns = join_times(read.data_ns, (packet.time_ns, packet.time_ns));
         if read.data_bytes >= read.length_bytes() {
             read.seen.complete = true;
             if let Some(read) = reads.remove(at) {
@@ -429,7 +493,7 @@ impl Messages {
 
     fn finish_read(&mut self, read: &Read) {
         match read.message {
-            Some(id) => self.add(id, read.data_bytes, &read.seen),
+            Some(id) => self.add_data(id, read.data_bytes, &read.seen, read.data_ns),
             None => self.ready.push(read.seen),
         }
     }

@@ -8,6 +8,7 @@
 //! missed is told when requests are held against answers (`completeness`). It does not decide whether a packet seen twice is a mirror copy or a
 //! repeat: that is known only when the whole input has been seen (`reduce`).
 
+mod arrivals;
 mod assembly;
 mod ballot;
 mod cm;
@@ -20,6 +21,7 @@ mod ledger;
 mod messages;
 mod nccl;
 mod pairing;
+mod rendezvous;
 mod requests;
 mod timing;
 
@@ -70,6 +72,8 @@ pub struct Tracker {
     times: bool,
     /// What goes wrong is followed.
     follows_health: bool,
+    /// Single messages are wanted.
+    gives_messages: bool,
     index: HashMap<ConnectionKey, u32, FixedState>,
     connections: Vec<Connection>,
     /// Largest payload of a First or Middle packet between two endpoints (in order): the path MTU.
@@ -133,13 +137,14 @@ impl Tracker {
             depth,
             times: times && depth >= Depth::Envelopes,
             follows_health: health,
+            gives_messages: depth >= Depth::Messages,
             index: HashMap::default(),
             connections: Vec::new(),
             mtu_bytes: HashMap::default(),
             pairing: Pairing::default(),
             echoes: Echoes::default(),
             nccl: Nccl::default(),
-            messages: Messages::new(depth == Depth::TransportMessages),
+            messages: Messages::new(depth, times && depth >= Depth::Envelopes),
             wireups: Vec::new(),
             introductions: Vec::new(),
         }
@@ -194,13 +199,13 @@ impl Tracker {
         }
         match turn {
             Turn::Request => self.request(id, packet, batch_bytes, number, events),
-            Turn::Response if self.depth >= Depth::Messages => {
+            Turn::Response if self.messages.reads((packet.src, packet.dst)) => {
                 self.messages.read_response(id, packet, self.pairing.partner(id));
             }
             Turn::Response | Turn::Acknowledge | Turn::Other => {}
         }
         if self.messages.has_ready() {
-            events.messages.extend(self.messages.take());
+            self.time_messages(id, packet, turn, number, events);
         }
         seen
     }
@@ -216,7 +221,11 @@ impl Tracker {
             }
         }
         self.messages.finish();
-        events.messages.extend(self.messages.take());
+        // Nothing that is still open has a time.
+        let given = self.messages.take();
+        if self.gives_messages {
+            events.messages.extend(given.messages);
+        }
         let observed = self.observed(&keys);
         let end = |((id, key), health): (&(u32, ConnectionKey), Observed)| {
             let connection = &self.connections[*id as usize];
@@ -239,7 +248,9 @@ impl Tracker {
     /// Messages that were given up because too many were open, beside those of single connections.
     #[must_use]
     pub const fn evicted(&self) -> u64 {
-        self.messages.evicted + self.nccl.evicted
+        // Of those that are followed for their times none is missed.
+        let messages = if self.gives_messages { self.messages.evicted } else { 0 };
+        messages + self.nccl.evicted
     }
 
     /// UCX's wire-up messages, in the order seen.

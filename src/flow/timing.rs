@@ -3,9 +3,11 @@
 //! The answers to the requests of `A -> B, QP b` come on `B -> A, QP a`: another connection, which the packets do not name. Which one it is
 //! is told by `pairing`; until that is clear, answers wait, so that none is counted for the wrong connection.
 
-use super::Tracker;
+use super::arrivals::{Arrivals, Begun};
 use super::assembly::Transport;
-use crate::model::{Interval, PacketRecord, Sight, SizeClass, Timing, TimingKey, Turn, Verb};
+use super::messages::Given;
+use super::{Events, Tracker};
+use crate::model::{Claim, Interval, PacketRecord, Sight, SizeClass, Timing, TimingKey, Turn, Verb};
 use ibscope_parsers::Psn;
 use ibscope_parsers::ib::Service;
 use std::collections::VecDeque;
@@ -32,6 +34,8 @@ pub(super) struct Clock {
     /// Entries that `answered` and each of `firsts` may hold.
     room: usize,
     last_start_ns: Option<i64>,
+    /// What ends with the second sight of a packet.
+    arrivals: Arrivals,
 }
 
 /// A request that wants an answer.
@@ -97,12 +101,15 @@ impl Tracker {
         let clock = &mut self.connections[id as usize].clock;
         if occurrence == 1 {
             clock.first_sight(turn, number, packet.time_ns);
-        } else if let Some(ns) = clock.second_sight(turn, number, packet.time_ns)
+            return;
+        }
+        clock.arrivals.arrived(turn, number, packet.time_ns, timings);
+        if let Some(ns) = clock.second_sight(turn, number, packet.time_ns)
             && let Some(verb) = Verb::of(packet.opcode())
         {
             let size = SizeClass::of(u64::from(packet.payload_bytes));
             let key = TimingKey { interval: Interval::Transit, verb, size };
-            timings.push(Timing { connection: id, key, sight: Sight::Twice, ns });
+            timings.push(Timing { connection: id, key, claim: None, sight: Sight::Twice, ns });
         }
     }
 
@@ -114,7 +121,13 @@ impl Tracker {
         }
         if let (Some(verb), Some(bytes)) = (Verb::of(message.opcode), message.message_bytes) {
             let key = TimingKey { interval: Interval::Message, verb, size: SizeClass::of(bytes) };
-            timings.push(Timing { connection: id, key, sight: Sight::Any, ns: since_ns(first_ns, last_ns) });
+            timings.push(Timing {
+                connection: id,
+                key,
+                claim: None,
+                sight: Sight::Any,
+                ns: since_ns(first_ns, last_ns),
+            });
         }
     }
 
@@ -130,12 +143,54 @@ impl Tracker {
         let begins = !opcode.is_middle() && !opcode.is_last();
         if begins && let Some(ns) = clock.begins(packet.time_ns) {
             let key = TimingKey { interval: Interval::Interval, verb, size: SizeClass::of(bytes) };
-            timings.push(Timing { connection: id, key, sight: Sight::Any, ns });
+            timings.push(Timing { connection: id, key, claim: None, sight: Sight::Any, ns });
         }
         let ends = !opcode.is_first() && !opcode.is_middle();
         let is_answered = packet.ack_requested() || matches!(verb, Verb::Read | Verb::Atomic);
         if ends && is_answered && matches!(opcode.service(), Service::Rc | Service::Xrc) {
             clock.asks(packet, verb, bytes);
+        }
+    }
+}
+
+impl Tracker {
+    /// What single messages have shown with this packet, for times or to be given out.
+    pub(super) fn time_messages(
+        &mut self,
+        id: u32,
+        packet: &PacketRecord,
+        turn: Turn,
+        number: i64,
+        events: &mut Events,
+    ) {
+        let Given { phases, messages } = self.messages.take();
+        let clock = &mut self.connections[id as usize].clock;
+        let room = clock.room();
+        for phase in phases {
+            events.timings.push(phase.timing());
+            if let Some(begun) = phase.begun() {
+                clock.arrivals.await_second(turn, number, begun, room);
+            }
+        }
+        for message in messages {
+            let (from_ns, _) = message.times_ns;
+            if self.times
+                && message.complete
+                && from_ns != PacketRecord::NO_TIME
+                && packet.time_ns != PacketRecord::NO_TIME
+                && let (Some((form, matching, _)), Some(bytes)) = (message.mpi, message.length_bytes)
+            {
+                let key = TimingKey {
+                    interval: Interval::MpiMessage,
+                    verb: message.moved.verb(),
+                    size: SizeClass::of(bytes),
+                };
+                let begun = Begun { connection: message.connection, from_ns, key, claim: Claim::of(form, matching) };
+                clock.arrivals.await_second(turn, number, begun, room);
+            }
+            if self.gives_messages {
+                events.messages.push(message);
+            }
         }
     }
 }
@@ -153,12 +208,16 @@ impl AnswerKind {
     }
 }
 
-fn since_ns(from_ns: i64, to_ns: i64) -> u64 {
+pub(super) fn since_ns(from_ns: i64, to_ns: i64) -> u64 {
     // Clocks may step back.
     u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0)
 }
 
 impl Clock {
+    fn room(&self) -> usize {
+        self.room.max(FIRST_ROOM)
+    }
+
     /// A message begins: the time since the last one began.
     pub(super) fn begins(&mut self, time_ns: i64) -> Option<u64> {
         let before_ns = self.last_start_ns.replace(time_ns)?;
@@ -180,7 +239,7 @@ impl Clock {
 
     /// A request or response is seen for the first time.
     pub(super) fn first_sight(&mut self, turn: Turn, number: i64, time_ns: i64) {
-        let room = self.room.max(FIRST_ROOM);
+        let room = self.room();
         let firsts = &mut self.firsts[turn as usize];
         if firsts.len() >= room {
             firsts.pop_front();
@@ -193,7 +252,7 @@ impl Clock {
         let firsts = &mut self.firsts[turn as usize];
         // Copies come in the order of the packets, so it is near the front.
         let Some(at) = firsts.iter().position(|(first, _)| *first == number) else {
-            self.room = (self.room.max(FIRST_ROOM) * 2).min(MAX_ROOM);
+            self.room = (self.room() * 2).min(MAX_ROOM);
             return None;
         };
         let (_, first_ns) = firsts[at];
@@ -208,7 +267,8 @@ impl Clock {
         let sight = if answer.sight == 0 { Sight::Alone } else { Sight::Twice };
         let mut measured = |interval, request: &Waiting| {
             let key = TimingKey { interval, verb: request.verb, size: request.size };
-            timings.push(Timing { connection, key, sight, ns: since_ns(request.time_ns, answer.time_ns) });
+            let ns = since_ns(request.time_ns, answer.time_ns);
+            timings.push(Timing { connection, key, claim: None, sight, ns });
         };
         if let AnswerKind::Response { verb, first: true, .. } = answer.kind {
             // Its first response, whether the last one has been seen or not.
@@ -259,11 +319,11 @@ impl Clock {
             kept += 1;
         }
         if answer.sight == 0 {
-            let room = self.room.max(FIRST_ROOM);
+            let room = self.room();
             let excess = self.answered.len().saturating_sub(room);
             self.answered.drain(..excess);
         } else if timings.len() == before {
-            self.room = (self.room.max(FIRST_ROOM) * 2).min(MAX_ROOM);
+            self.room = (self.room() * 2).min(MAX_ROOM);
         }
     }
 }

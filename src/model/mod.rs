@@ -23,7 +23,7 @@ pub use packet::{InspectedPacket, Kind, Marks, PacketRecord};
 pub use profile::Profile;
 pub use rank_index::RankIndex;
 pub use sample::Sample;
-pub use timing::{Interval, Sight, SizeClass, Timing, TimingKey, Verb};
+pub use timing::{Claim, Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
     ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup, clear_favourite,
 };

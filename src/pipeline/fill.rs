@@ -2,9 +2,9 @@
 
 use crate::model::profile::{CollectiveRow, ConnectionRow, HealthRow, LatencyRow, Repeats, TimelineRow, Traffic};
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
-use crate::model::{ConnectionKey, Health, Kind, Profile, QueuePair};
+use crate::model::{Claim, ConnectionKey, Health, Histogram, Kind, Profile, QueuePair, TimingKey};
 use crate::ranks::{Belief, Pairs};
-use ibscope_parsers::mpi::Operation;
+use ibscope_parsers::mpi::{Form, Operation, TagLayout};
 use std::collections::BTreeMap;
 
 /// Writes the tables of connections, time and collective operations.
@@ -44,7 +44,7 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             let operation = operation.name().to_owned();
             profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
         }
-        let timings = std::mem::take(&mut connection.timings);
+        let timings = timings(std::mem::take(&mut connection.timings), belief.reading(key));
         profile.latencies.extend(timings.into_iter().map(|(timing, histogram)| LatencyRow {
             connection: index as u32,
             timing,
@@ -61,6 +61,20 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
         }
     }
     profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));
+}
+
+/// The times of a connection: those of MPI messages where that is what is believed of them.
+fn timings(
+    measured: BTreeMap<(Option<Claim>, TimingKey), Histogram>,
+    reading: Option<(Form, TagLayout)>,
+) -> BTreeMap<TimingKey, Histogram> {
+    let mut timings: BTreeMap<TimingKey, Histogram> = BTreeMap::new();
+    for ((claim, key), histogram) in measured {
+        if claim.is_none_or(|claim| reading.is_some_and(|reading| claim.holds(reading))) {
+            timings.entry(key).and_modify(|timing| timing.merge(&histogram)).or_insert(histogram);
+        }
+    }
+    timings
 }
 
 /// The MPI columns of a connection: its messages of the form that is believed of it.

@@ -14,7 +14,7 @@ mod settle;
 pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 
 use crate::model::traffic::{MpiClass, MpiSums, Votes};
-use crate::model::{MpiMessage, PacketRecord, Recorder, Seen, Sight, Start, Sums, Timing, TimingKey, Turn};
+use crate::model::{Claim, MpiMessage, PacketRecord, Recorder, Seen, Sight, Start, Sums, Timing, TimingKey, Turn};
 use bins::{Bins, Slot};
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub struct Partial {
     mpi: BTreeMap<MpiClass, MpiSums>,
     votes: Votes,
     /// A connection has a few: its kinds of messages and answers.
-    timings: Vec<((Sight, TimingKey), Recorder)>,
+    timings: Vec<((Sight, Option<Claim>, TimingKey), Recorder)>,
     bins: Bins,
 }
 
@@ -107,7 +107,7 @@ impl Accumulator {
     pub fn timing(&mut self, timing: &Timing) {
         let Some(partial) = self.partials.get_mut(timing.connection as usize) else { return };
         let coarseness = self.coarseness;
-        let key = (timing.sight, timing.key);
+        let key = (timing.sight, timing.claim, timing.key);
         if let Some((_, recorder)) = partial.timings.iter_mut().find(|(of, _)| *of == key) {
             recorder.record(timing.ns);
             return;

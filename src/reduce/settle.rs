@@ -8,7 +8,7 @@ use super::{OCCURRENCES, Partial};
 use crate::model::health::Observed;
 use crate::model::profile::{Repeats, Traffic};
 use crate::model::traffic::{BinTotals, ConnectionTotals};
-use crate::model::{ConnectionKey, Kind, Missing, Sight, Sums, Turn};
+use crate::model::{Claim, ConnectionKey, Histogram, Kind, Missing, Sight, Sums, TimingKey, Turn};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
@@ -177,8 +177,13 @@ impl One {
         let (missing, inputs) = (ending.missing, vec![input]);
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
         let right = if twice { Sight::Twice } else { Sight::Alone };
-        let timings = partial.timings.into_iter().filter(|((sight, _), _)| *sight == right || *sight == Sight::Any);
-        let timings = timings.map(|((_, key), recorder)| (key, recorder.finish())).collect();
+        let timings = partial.timings.into_iter().filter(|((sight, ..), _)| *sight == right || *sight == Sight::Any);
+        let mut settled: BTreeMap<(Option<Claim>, TimingKey), Histogram> = BTreeMap::new();
+        for ((_, claim, key), recorder) in timings {
+            let histogram = recorder.finish();
+            let entry = settled.entry((claim, key)).and_modify(|settled| settled.merge(&histogram));
+            entry.or_insert(histogram);
+        }
         let totals = ConnectionTotals {
             key,
             times_ns,
@@ -191,7 +196,7 @@ impl One {
             inputs,
             partners,
             echoes,
-            timings,
+            timings: settled,
             bins,
         };
         Self { totals, ending, mirror_copies }
