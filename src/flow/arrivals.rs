@@ -27,7 +27,10 @@ impl Arrivals {
         while waiting.len() >= room {
             waiting.pop_front();
         }
-        // Nearly always the highest number.
+        if waiting.back().is_none_or(|(last, _)| *last <= number) {
+            waiting.push_back((number, begun));
+            return;
+        }
         let later = waiting.iter().rev().take_while(|(other, _)| *other > number).count();
         waiting.insert(waiting.len() - later, (number, begun));
     }

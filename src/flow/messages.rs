@@ -10,10 +10,11 @@
 //! Only done where single messages or times are asked for: sums need the envelopes alone.
 
 use super::Depth;
+use super::arrivals::Begun;
 use super::assembly::{Transport, join_times};
 use super::nccl::Written;
 use super::rendezvous::{Phase, Rendezvous};
-use crate::model::{Claim, Moved, PacketRecord, RawMessage};
+use crate::model::{Claim, Interval, Moved, PacketRecord, RawMessage, SizeClass, TimingKey};
 use foldhash::fast::FixedState;
 use ibscope_parsers::mpi::{Envelope, Form, Head, Length, Matching, Name, Part, Protocol, Start};
 use ibscope_parsers::{Endpoint, Psn};
@@ -49,8 +50,12 @@ pub(super) struct Messages {
     /// By start and message.
     memory: HashMap<Pair, BTreeMap<(u64, u64), Memory>, FixedState>,
     reads: HashMap<Pair, VecDeque<Read>, FixedState>,
-    /// Messages that can be given out.
+    /// Messages that can be given out, where they are wanted.
     ready: Vec<RawMessage>,
+    /// MPI messages that are complete with the packet that has just been seen, where times are measured.
+    complete: Vec<Begun>,
+    /// Single messages are wanted.
+    gives: bool,
     /// Messages given out incomplete because too many were open.
     pub(super) evicted: u64,
     /// Transport messages that belong to no MPI message are wanted too.
@@ -59,15 +64,6 @@ pub(super) struct Messages {
     rendezvous: Option<Rendezvous>,
     most_open: usize,
     most_reads: usize,
-}
-
-/// What packets have shown of messages.
-#[derive(Debug, Default)]
-pub(super) struct Given {
-    /// Phases of rendezvous that have ended.
-    pub(super) phases: Vec<Phase>,
-    /// Messages that are complete, or that nothing more will come of.
-    pub(super) messages: Vec<RawMessage>,
 }
 
 #[derive(Debug)]
@@ -120,6 +116,7 @@ impl Messages {
     pub(super) fn new(depth: Depth, times: bool) -> Self {
         let wants_all = depth >= Depth::Messages;
         Self {
+            gives: wants_all,
             with_transport: depth == Depth::TransportMessages,
             rendezvous: times.then(Rendezvous::default),
             most_open: if wants_all { MAX_OPEN } else { MAX_OPEN_FOR_TIMES },
@@ -128,15 +125,49 @@ impl Messages {
         }
     }
 
+    /// Asks for single messages whatever else they are wanted for.
+    pub(super) const fn give(&mut self) {
+        self.gives = true;
+    }
+
+    /// A message that is complete, or that nothing more will come of.
+    #[inline]
+    fn put(&mut self, message: RawMessage) {
+        if self.rendezvous.is_some()
+            && message.complete
+            && message.times_ns.0 != PacketRecord::NO_TIME
+            && let (Some((form, matching, _)), Some(bytes)) = (message.mpi, message.length_bytes)
+        {
+            let key =
+                TimingKey { interval: Interval::MpiMessage, verb: message.moved.verb(), size: SizeClass::of(bytes) };
+            let (connection, from_ns) = (message.connection, message.times_ns.0);
+            self.complete.push(Begun { connection, from_ns, key, claim: Claim::of(form, matching) });
+        }
+        if self.gives {
+            self.ready.push(message);
+        }
+    }
+
     /// Takes what can be given out.
-    pub(super) fn take(&mut self) -> Given {
-        let phases = self.rendezvous.as_mut().map(|rendezvous| std::mem::take(&mut rendezvous.phases));
-        Given { phases: phases.unwrap_or_default(), messages: std::mem::take(&mut self.ready) }
+    pub(super) fn take(&mut self) -> std::vec::Drain<'_, RawMessage> {
+        self.ready.drain(..)
+    }
+
+    /// Takes the MPI messages that are complete with the packet that has just been seen.
+    pub(super) fn take_complete(&mut self) -> std::vec::Drain<'_, Begun> {
+        self.complete.drain(..)
+    }
+
+    /// Takes the phases of rendezvous that have ended.
+    pub(super) fn take_phases(&mut self) -> impl Iterator<Item = Phase> + '_ {
+        self.rendezvous.iter_mut().flat_map(|rendezvous| rendezvous.phases.drain(..))
     }
 
     /// True where something can be given out.
     pub(super) fn has_ready(&self) -> bool {
-        !self.ready.is_empty() || self.rendezvous.as_ref().is_some_and(|rendezvous| !rendezvous.phases.is_empty())
+        !self.ready.is_empty()
+            || !self.complete.is_empty()
+            || self.rendezvous.as_ref().is_some_and(|rendezvous| !rendezvous.phases.is_empty())
     }
 
     /// True while messages are open whose data may come by READ or WRITE from the one to the other.
@@ -250,7 +281,7 @@ impl Messages {
         raw.mpi = Some((form, start.envelope.matching, start.protocol));
         raw.length_bytes = length_bytes;
         raw.complete &= length_bytes.is_some_and(|length_bytes| inline_bytes >= length_bytes);
-        self.ready.push(raw);
+        self.put(raw);
     }
 
     fn several(&mut self, connection: u32, message: &Transport, form: Form, envelopes: &[Envelope]) {
@@ -258,7 +289,7 @@ impl Messages {
         for (index, envelope) in envelopes.iter().enumerate() {
             // They share the packets: the first has them.
             let shared = index > 0;
-            self.ready.push(RawMessage {
+            self.put(RawMessage {
                 mpi: Some((form, envelope.matching, Protocol::Eager)),
                 length_bytes: Some(envelope.length.of(message.payload_bytes)),
                 wire_bytes: if shared { 0 } else { whole.wire_bytes },
@@ -276,7 +307,7 @@ impl Messages {
         if matching.is_none() && !self.with_transport {
             return;
         }
-        self.ready.push(RawMessage {
+        self.put(RawMessage {
             connection: written.connection,
             psn: written.psn,
             mpi: matching.map(|matching| (Form::Nccl, matching, Protocol::Rendezvous)),
@@ -385,12 +416,12 @@ impl Messages {
         if let Some(rendezvous) = &mut self.rendezvous {
             rendezvous.end(id, &open.raw);
         }
-        self.ready.push(open.raw);
+        self.put(open.raw);
     }
 
     fn transport_only(&mut self, connection: u32, message: &Transport) {
         if self.with_transport {
-            self.ready.push(raw(connection, message));
+            self.put(raw(connection, message));
         }
     }
 
@@ -399,7 +430,7 @@ impl Messages {
         if self.with_transport {
             let mut message = raw(connection, &Transport::new(packet, None, None));
             (message.moved, message.length_bytes) = (Moved::Atomic, Some(8));
-            self.ready.push(message);
+            self.put(message);
         }
     }
 
@@ -494,7 +525,7 @@ impl Messages {
     fn finish_read(&mut self, read: &Read) {
         match read.message {
             Some(id) => self.add_data(id, read.data_bytes, &read.seen, read.data_ns),
-            None => self.ready.push(read.seen),
+            None => self.put(read.seen),
         }
     }
 

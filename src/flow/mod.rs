@@ -43,6 +43,7 @@ use messages::Messages;
 use nccl::Nccl;
 use pairing::Pairing;
 use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 use timing::Clock;
 
 /// Path MTU that is assumed for the span of a READ request while none is known: the largest, so that a span is never
@@ -72,8 +73,6 @@ pub struct Tracker {
     times: bool,
     /// What goes wrong is followed.
     follows_health: bool,
-    /// Single messages are wanted.
-    gives_messages: bool,
     index: HashMap<ConnectionKey, u32, FixedState>,
     connections: Vec<Connection>,
     /// Largest payload of a First or Middle packet between two endpoints (in order): the path MTU.
@@ -109,6 +108,8 @@ struct Connection {
     assembly: Assembly,
     envelopes: Envelopes,
     clock: Clock,
+    /// Stands for the connection in all inputs alike.
+    salt: u64,
     missing: Missing,
     health: Health,
     /// Its endpoints in order, where it asked for data before their path MTU was known.
@@ -137,7 +138,6 @@ impl Tracker {
             depth,
             times: times && depth >= Depth::Envelopes,
             follows_health: health,
-            gives_messages: depth >= Depth::Messages,
             index: HashMap::default(),
             connections: Vec::new(),
             mtu_bytes: HashMap::default(),
@@ -148,6 +148,18 @@ impl Tracker {
             wireups: Vec::new(),
             introductions: Vec::new(),
         }
+    }
+
+    /// Asks for the single MPI messages that times are measured of.
+    pub const fn give_messages(&mut self) {
+        self.messages.give();
+    }
+
+    /// A number that stands for a message in all inputs alike: one of its connection and the PSN of its first packet.
+    #[must_use]
+    pub fn hash(&self, message: &RawMessage) -> u64 {
+        let salt = self.connections.get(message.connection as usize).map_or(0, |connection| connection.salt);
+        self.index.hasher().hash_one((salt, message.psn))
     }
 
     /// Takes the next packet. `batch_bytes` are those of its batch; what it shows is added to `events`.
@@ -205,7 +217,7 @@ impl Tracker {
             Turn::Response | Turn::Acknowledge | Turn::Other => {}
         }
         if self.messages.has_ready() {
-            self.time_messages(id, packet, turn, number, events);
+            self.time_messages(id, turn, number, events);
         }
         seen
     }
@@ -222,10 +234,7 @@ impl Tracker {
         }
         self.messages.finish();
         // Nothing that is still open has a time.
-        let given = self.messages.take();
-        if self.gives_messages {
-            events.messages.extend(given.messages);
-        }
+        events.messages.extend(self.messages.take());
         let observed = self.observed(&keys);
         let end = |((id, key), health): (&(u32, ConnectionKey), Observed)| {
             let connection = &self.connections[*id as usize];
@@ -247,9 +256,9 @@ impl Tracker {
 
     /// Messages that were given up because too many were open, beside those of single connections.
     #[must_use]
-    pub const fn evicted(&self) -> u64 {
+    pub fn evicted(&self) -> u64 {
         // Of those that are followed for their times none is missed.
-        let messages = if self.gives_messages { self.messages.evicted } else { 0 };
+        let messages = if self.depth >= Depth::Messages { self.messages.evicted } else { 0 };
         messages + self.nccl.evicted
     }
 
@@ -316,7 +325,8 @@ impl Tracker {
         if self.connections.len() == self.connections.capacity() {
             self.connections.reserve_exact(self.connections.len() / 8 + 8);
         }
-        self.connections.push(Connection::default());
+        let salt = self.index.hasher().hash_one(key);
+        self.connections.push(Connection { salt, ..Connection::default() });
         self.index.insert(key, id);
         id
     }

@@ -3,11 +3,10 @@
 //! The answers to the requests of `A -> B, QP b` come on `B -> A, QP a`: another connection, which the packets do not name. Which one it is
 //! is told by `pairing`; until that is clear, answers wait, so that none is counted for the wrong connection.
 
-use super::arrivals::{Arrivals, Begun};
+use super::arrivals::Arrivals;
 use super::assembly::Transport;
-use super::messages::Given;
 use super::{Events, Tracker};
-use crate::model::{Claim, Interval, PacketRecord, Sight, SizeClass, Timing, TimingKey, Turn, Verb};
+use crate::model::{Interval, PacketRecord, Sight, SizeClass, Timing, TimingKey, Turn, Verb};
 use ibscope_parsers::Psn;
 use ibscope_parsers::ib::Service;
 use std::collections::VecDeque;
@@ -155,43 +154,19 @@ impl Tracker {
 
 impl Tracker {
     /// What single messages have shown with this packet, for times or to be given out.
-    pub(super) fn time_messages(
-        &mut self,
-        id: u32,
-        packet: &PacketRecord,
-        turn: Turn,
-        number: i64,
-        events: &mut Events,
-    ) {
-        let Given { phases, messages } = self.messages.take();
+    pub(super) fn time_messages(&mut self, id: u32, turn: Turn, number: i64, events: &mut Events) {
         let clock = &mut self.connections[id as usize].clock;
         let room = clock.room();
-        for phase in phases {
+        for phase in self.messages.take_phases() {
             events.timings.push(phase.timing());
             if let Some(begun) = phase.begun() {
                 clock.arrivals.await_second(turn, number, begun, room);
             }
         }
-        for message in messages {
-            let (from_ns, _) = message.times_ns;
-            if self.times
-                && message.complete
-                && from_ns != PacketRecord::NO_TIME
-                && packet.time_ns != PacketRecord::NO_TIME
-                && let (Some((form, matching, _)), Some(bytes)) = (message.mpi, message.length_bytes)
-            {
-                let key = TimingKey {
-                    interval: Interval::MpiMessage,
-                    verb: message.moved.verb(),
-                    size: SizeClass::of(bytes),
-                };
-                let begun = Begun { connection: message.connection, from_ns, key, claim: Claim::of(form, matching) };
-                clock.arrivals.await_second(turn, number, begun, room);
-            }
-            if self.gives_messages {
-                events.messages.push(message);
-            }
+        for begun in self.messages.take_complete() {
+            clock.arrivals.await_second(turn, number, begun, room);
         }
+        events.messages.extend(self.messages.take());
     }
 }
 

@@ -3,14 +3,16 @@
 //! [`Accumulator`] takes packets as they come. Whether a packet seen twice is a mirror copy or a repeat is not known
 //! then, so sums are kept by *occurrence*: first, second, later odd and later even ones. `copies` decides per pair of
 //! endpoints how many observation points an input holds, which turns occurrences into transmissions; `points` picks, per
-//! connection, the inputs that are counted; [`settle()`] puts both together.
+//! connection, the inputs that are counted; [`settle()`] puts both together, and `across` measures from one input to another.
 
+mod across;
 mod bins;
 mod copies;
 mod health;
 mod points;
 mod settle;
 
+pub use across::{Drawn, Passage, Untimed};
 pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 
 use crate::model::traffic::{MpiClass, MpiSums, Votes};

@@ -50,6 +50,8 @@ pub struct Settled {
     pub left_out: u64,
     /// Connections whose window of sequence numbers overflowed, in the inputs that count.
     pub window_overflows: u64,
+    /// Per input: which pairs of endpoints it shows twice.
+    pub(super) copies: Vec<Copies>,
 }
 
 /// How the packets of one input stand in it.
@@ -87,6 +89,7 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
             found.entry(key).or_default().push((point, Some(one)));
         }
         settled.inputs.push(InputCopies { mirror_copies, pairs_seen_once, pairs_seen_twice, missing_packets: 0 });
+        settled.copies.push(copies);
     }
     for (key, mut seen) in found {
         let times: Vec<(usize, (i64, i64))> =
