@@ -58,6 +58,12 @@ impl Interval {
         Self::MpiMessage,
     ];
 
+    /// True for times of MPI messages: shown only where a library is believed.
+    #[must_use]
+    pub const fn is_of_mpi(self) -> bool {
+        matches!(self, Self::RendezvousRequest | Self::RendezvousData | Self::RendezvousCompletion | Self::MpiMessage)
+    }
+
     /// The name used in outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {

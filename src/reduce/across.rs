@@ -5,14 +5,12 @@
 //! differ by more than packets need from port to port, and nothing can be said.
 
 use super::Settled;
+use super::settle::SAME_TIME_NS;
 use crate::model::{
     Claim, ConnectionKey, Interval, Moved, PacketRecord, RawMessage, Recorder, Sample, SizeClass, TimingKey,
 };
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
-
-/// Clocks of two captures of the same packets differ by less, or it is another packet of the same number.
-const SAME_TIME_NS: i64 = 5_000_000_000;
 
 /// An MPI message as one input has seen it.
 #[derive(Clone, Copy, Debug)]
@@ -60,11 +58,19 @@ pub struct Untimed {
     pub backwards: u64,
 }
 
+/// What a message is of, and the connection and PSN that stand for it.
+type Of = (Claim, TimingKey);
+type Named = (ConnectionKey, u32, Of);
+/// The inputs that have seen it, and when.
+type Sights = Vec<(usize, (i64, i64))>;
+/// Two inputs, and sender and receiver.
+type Direction = ((usize, usize), (Endpoint, Endpoint));
+
 /// A message that two inputs have seen, with its first and last time in each.
 struct Seen {
     inputs: (usize, usize),
     connection: ConnectionKey,
-    of: (Claim, TimingKey),
+    of: Of,
     times_ns: [(i64, i64); 2],
 }
 
@@ -74,7 +80,7 @@ impl Settled {
         let mut untimed = Untimed::default();
         let seen = self.seen(drawn);
         let senders = senders(&seen);
-        let mut times: BTreeMap<(ConnectionKey, (Claim, TimingKey)), Recorder> = BTreeMap::new();
+        let mut times: BTreeMap<(ConnectionKey, Of), Recorder> = BTreeMap::new();
         for Seen { inputs, connection, of, times_ns: [one, other] } in seen {
             let pair = |(src, dst): (Endpoint, Endpoint)| senders.get(&(inputs, (src, dst))).copied().unwrap_or(0);
             let (there, back) = (pair((connection.src, connection.dst)), pair((connection.dst, connection.src)));
@@ -98,8 +104,7 @@ impl Settled {
 
     /// The messages that two inputs have seen at one port each.
     fn seen(&self, drawn: Vec<Drawn>) -> Vec<Seen> {
-        type Sights = Vec<(usize, (i64, i64))>;
-        let mut sights: BTreeMap<(ConnectionKey, u32, (Claim, TimingKey)), (u64, Sights)> = BTreeMap::new();
+        let mut sights: BTreeMap<Named, (u64, Sights)> = BTreeMap::new();
         let mut limits: BTreeMap<usize, u64> = BTreeMap::new();
         for Drawn { input, keys, sample } in drawn {
             let (limit, kept) = sample.finish();
@@ -125,6 +130,7 @@ impl Settled {
                 continue;
             }
             let both = one.iter().zip(*other).map(|((_, one), (_, other))| [*one, *other]);
+            // Else it is another packet of the same number.
             let same = both.filter(|[one, other]| one.0.abs_diff(other.0) < SAME_TIME_NS.unsigned_abs());
             seen.extend(same.map(|times_ns| Seen { inputs, connection, of, times_ns }));
         }
@@ -133,11 +139,112 @@ impl Settled {
 }
 
 /// By inputs and direction: how many more messages the first input saw before the second than after it.
-fn senders(seen: &[Seen]) -> BTreeMap<((usize, usize), (Endpoint, Endpoint)), i64> {
-    let mut senders: BTreeMap<_, i64> = BTreeMap::new();
+fn senders(seen: &[Seen]) -> BTreeMap<Direction, i64> {
+    let mut senders: BTreeMap<Direction, i64> = BTreeMap::new();
     for Seen { inputs, connection, times_ns: [one, other], .. } in seen {
         let earlier = senders.entry((*inputs, (connection.src, connection.dst))).or_default();
         *earlier += (other.0 - one.0).signum();
     }
     senders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Kind, Verb};
+    use crate::reduce::copies::Copies;
+    use ibscope_parsers::mpi::{Form, Identity, Matching, Protocol};
+    use ibscope_parsers::{Lid, Qpn};
+
+    fn key(src: u16, dst: u16) -> ConnectionKey {
+        let [src, dst] = [src, dst].map(|lid| Endpoint::from_lid(Lid(lid)));
+        ConnectionKey { src, dst, kind: Kind::Data, service: 0, dest_qp: Qpn::new(7), src_qp: Qpn::new(0) }
+    }
+
+    /// Messages of 8 bytes on connection 0 (there) or 1 (back), with their PSN and times.
+    fn drawn(input: usize, room: usize, messages: &[(u32, u32, (i64, i64))]) -> Drawn {
+        let identity = Identity { rank: 0, context: 0, tag: 0, world: true, collective: false };
+        let mut sample = Sample::new(room);
+        for &(connection, psn, times_ns) in messages {
+            let message = RawMessage {
+                connection,
+                psn,
+                mpi: Some((Form::Ob1, Matching::Named(identity), Protocol::Eager)),
+                moved: Moved::Send,
+                length_bytes: Some(8),
+                wire_bytes: 60,
+                packets: 1,
+                times_ns,
+                complete: true,
+            };
+            sample.add(u64::from(psn), Passage::of(&message).expect("a message"));
+        }
+        Drawn { input, keys: vec![key(1, 2), key(2, 1)], sample }
+    }
+
+    fn join(one: &[(u32, u32, (i64, i64))], other: &[(u32, u32, (i64, i64))]) -> (Vec<u64>, Untimed) {
+        joined(one, other, 100)
+    }
+
+    /// The times that are measured from 1 to 2 and back, and those that are not.
+    fn joined(one: &[(u32, u32, (i64, i64))], other: &[(u32, u32, (i64, i64))], room: usize) -> (Vec<u64>, Untimed) {
+        let mut settled = Settled::default();
+        settled.copies.extend([Copies::default(), Copies::default()]);
+        let partials = [key(1, 2), key(2, 1)]
+            .map(|key| (key, (super::super::Partial::default(), super::super::Ending::default())));
+        let input = super::super::InputPartial { times_ns: Some((0, 1)), connections: partials.into() };
+        settled.connections = super::super::settle(vec![input]).connections;
+        let untimed = settled.join(vec![drawn(0, room, one), drawn(1, 100, other)]);
+        let timing = TimingKey { interval: Interval::MpiMessage, verb: Verb::Send, size: SizeClass::of(8) };
+        let times = settled.connections.iter().flat_map(|totals| &totals.timings);
+        let times = times.inspect(|((_, key), _)| assert_eq!(*key, timing));
+        (
+            times.flat_map(|(_, times)| times.values().flat_map(|(ns, count)| vec![ns; count as usize])).collect(),
+            untimed,
+        )
+    }
+
+    /// ```text
+    /// input 0, at 1:  |10 there 20|              |100 back 130|
+    /// input 1, at 2:     |13 there 25|     |95 back 120|
+    /// ```
+    #[test]
+    fn from_the_first_packet_here_to_the_last_one_there() {
+        let found = join(&[(0, 5, (10, 20)), (1, 5, (100, 130))], &[(0, 5, (13, 25)), (1, 5, (95, 120))]);
+        assert_eq!(found, (vec![15, 35], Untimed::default()));
+    }
+
+    #[test]
+    fn clocks_that_say_the_same_of_both_directions_tell_nothing() {
+        let found = join(&[(0, 5, (10, 20)), (1, 5, (90, 130))], &[(0, 5, (13, 25)), (1, 5, (95, 120))]);
+        assert_eq!(found, (vec![], Untimed { unclear: 2, backwards: 0 }));
+        // No input was first.
+        let found = join(&[(0, 5, (10, 20))], &[(0, 5, (10, 20))]);
+        assert_eq!(found, (vec![], Untimed { unclear: 1, backwards: 0 }));
+    }
+
+    #[test]
+    fn what_would_have_come_before_it_was_sent_is_not_shown() {
+        let most = [(0, 5, (10, 20)), (0, 6, (30, 40)), (0, 7, (50, 60))];
+        let found = join(&most, &[(0, 5, (13, 25)), (0, 6, (33, 45)), (0, 7, (40, 45))]);
+        assert_eq!(found, (vec![15, 15], Untimed { unclear: 0, backwards: 1 }));
+    }
+
+    #[test]
+    fn numbers_that_come_again_are_taken_in_their_order() {
+        let found = join(&[(0, 5, (10, 20)), (0, 5, (1000, 1020))], &[(0, 5, (1003, 1030)), (0, 5, (11, 22))]);
+        assert_eq!(found, (vec![12, 30], Untimed::default()));
+        let found = join(&[(0, 5, (10, 20))], &[(0, 5, (11, 22)), (0, 5, (1003, 1030))]);
+        assert_eq!(found, (vec![], Untimed::default()), "it is not clear which");
+    }
+
+    #[test]
+    fn only_what_both_have_drawn_counts() {
+        let all: Vec<(u32, u32, (i64, i64))> =
+            (0..20).map(|psn| (0, psn, (i64::from(psn), i64::from(psn) + 1))).collect();
+        let later: Vec<(u32, u32, (i64, i64))> =
+            all.iter().map(|&(connection, psn, (first, last))| (connection, psn, (first + 4, last + 4))).collect();
+        let (times, untimed) = joined(&all, &later, 7);
+        assert_eq!((times, untimed), (vec![5; 7], Untimed::default()));
+    }
 }

@@ -33,6 +33,9 @@ const fn occurrence_class(occurrence: u32) -> usize {
     }
 }
 
+/// Between which sights a time lies, what must be believed for it to count, and what it is of.
+type Measured = (Sight, Option<Claim>, TimingKey);
+
 /// Sums of one connection in one input, not yet settled.
 #[derive(Debug, Default)]
 pub struct Partial {
@@ -45,7 +48,7 @@ pub struct Partial {
     mpi: BTreeMap<MpiClass, MpiSums>,
     votes: Votes,
     /// A connection has a few: its kinds of messages and answers.
-    timings: Vec<((Sight, Option<Claim>, TimingKey), Recorder)>,
+    timings: Vec<(Measured, Recorder)>,
     bins: Bins,
 }
 

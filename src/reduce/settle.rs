@@ -13,7 +13,7 @@ use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
 /// Clocks of two captures of the same packets differ by less, or nothing can be said.
-const SAME_TIME_NS: i64 = 5_000_000_000;
+pub(super) const SAME_TIME_NS: i64 = 5_000_000_000;
 
 /// The sums of one input, of all its trackers.
 #[derive(Debug, Default)]

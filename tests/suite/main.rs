@@ -12,6 +12,7 @@ mod latency;
 #[cfg(target_os = "linux")]
 mod memory;
 mod messages;
+mod mpi_times;
 mod partial;
 mod recorded;
 mod runs;
