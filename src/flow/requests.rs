@@ -24,14 +24,13 @@ impl Tracker {
     ) {
         let opcode = packet.opcode();
         if !(opcode.is_send() || opcode.is_write()) {
-            if self.depth >= Depth::Messages {
-                if opcode.is_atomic() {
-                    self.messages.atomic(id, packet);
-                } else if opcode.is_read_request()
-                    && let Some(reth) = reth(packet, batch_bytes)
-                {
-                    self.messages.read(id, packet, reth.va, |connection| self.pairing.partner(connection));
-                }
+            if opcode.is_atomic() {
+                self.messages.atomic(id, packet);
+            } else if opcode.is_read_request()
+                && (self.depth >= Depth::Messages || self.messages.awaits((packet.dst, packet.src)))
+                && let Some(reth) = reth(packet, batch_bytes)
+            {
+                self.messages.read(id, packet, reth.va, |connection| self.pairing.partner(connection));
             }
             let bytes = if opcode.is_read_request() { u64::from(packet.extension) } else { ATOMIC_BYTES };
             self.time_request(id, packet, bytes, &mut events.timings);
@@ -83,7 +82,14 @@ impl Tracker {
 
     /// Whether messages without an envelope matter.
     fn asks_for_data(&self, packet: &PacketRecord) -> bool {
-        self.depth >= Depth::Messages || packet.opcode().is_write() && self.nccl.awaits((packet.src, packet.dst))
+        let pair = (packet.src, packet.dst);
+        self.depth >= Depth::Messages
+            || packet.opcode().is_write() && (self.nccl.awaits(pair) || self.messages.awaits(pair))
+    }
+
+    /// Whether messages are followed one by one.
+    fn follows_messages(&self) -> bool {
+        self.times || self.depth >= Depth::Messages
     }
 
     /// What the first packet of a message shows.
@@ -119,7 +125,7 @@ impl Tracker {
         let needs_target = packet.opcode().is_write() && self.asks_for_data(packet);
         let target = needs_target.then(|| reth(packet, batch_bytes)).flatten().map(|reth| (reth.va, reth.dma_len));
         let message = Transport::new(packet, head, target);
-        if self.depth >= Depth::Messages {
+        if self.follows_messages() {
             self.messages.begin(pair, id, &message);
         }
         message
@@ -216,8 +222,10 @@ impl Tracker {
                 events.mpi.push((id, MpiMessage { form, envelope: *envelope, mpi_bytes, time_ns }));
             }
         }
-        if self.depth >= Depth::Messages {
-            self.messages.transport(pair, (id, self.pairing.partner(id)), message, &envelopes);
+        if self.follows_messages() {
+            let answers = matches!(message.head, Some(Head { part: Part::Grant { .. } | Part::Done { .. }, .. }));
+            let partner = if answers { self.pairing.partner(id) } else { None };
+            self.messages.transport(pair, (id, partner), message, &envelopes);
         }
     }
 
@@ -225,7 +233,7 @@ impl Tracker {
     fn written(&mut self, id: u32, pair: (Endpoint, Endpoint), message: &Transport, events: &mut Events) {
         match self.nccl.write(pair, id, message) {
             Verdict::Other => {
-                if self.depth >= Depth::Messages {
+                if self.follows_messages() {
                     self.messages.transport(pair, (id, None), message, &[]);
                 }
             }
@@ -233,7 +241,7 @@ impl Tracker {
             Verdict::Ends(messages) => {
                 for (envelope, written) in messages {
                     events.starts.push((id, Start::Recognised(Form::Nccl, envelope)));
-                    if self.depth >= Depth::Messages {
+                    if self.follows_messages() {
                         self.messages.written(&written, envelope.map(|envelope| envelope.matching));
                     }
                     let Some(envelope) = envelope else { continue };

@@ -3,8 +3,9 @@
 //! The answers to the requests of `A -> B, QP b` come on `B -> A, QP a`: another connection, which the packets do not name. Which one it is
 //! is told by `pairing`; until that is clear, answers wait, so that none is counted for the wrong connection.
 
-use super::Tracker;
+use super::arrivals::Arrivals;
 use super::assembly::Transport;
+use super::{Events, Tracker};
 use crate::model::{Interval, PacketRecord, Sight, SizeClass, Timing, TimingKey, Turn, Verb};
 use ibscope_parsers::Psn;
 use ibscope_parsers::ib::Service;
@@ -32,6 +33,8 @@ pub(super) struct Clock {
     /// Entries that `answered` and each of `firsts` may hold.
     room: usize,
     last_start_ns: Option<i64>,
+    /// What ends with the second sight of a packet.
+    arrivals: Arrivals,
 }
 
 /// A request that wants an answer.
@@ -97,12 +100,15 @@ impl Tracker {
         let clock = &mut self.connections[id as usize].clock;
         if occurrence == 1 {
             clock.first_sight(turn, number, packet.time_ns);
-        } else if let Some(first_ns) = clock.second_sight(turn, number)
+            return;
+        }
+        clock.arrivals.arrived(turn, number, packet.time_ns, timings);
+        if let Some(first_ns) = clock.second_sight(turn, number)
             && let Some(verb) = Verb::of(packet.opcode())
         {
             let size = SizeClass::of(u64::from(packet.payload_bytes));
             let key = TimingKey { interval: Interval::Transit, verb, size };
-            timings.push(timing(id, key, Sight::Twice, (first_ns, packet.time_ns)));
+            timings.push(Timing::between(id, (key, None), Sight::Twice, (first_ns, packet.time_ns)));
         }
     }
 
@@ -114,7 +120,7 @@ impl Tracker {
         }
         if let (Some(verb), Some(bytes)) = (Verb::of(message.opcode), message.message_bytes) {
             let key = TimingKey { interval: Interval::Message, verb, size: SizeClass::of(bytes) };
-            timings.push(timing(id, key, Sight::Any, (first_ns, last_ns)));
+            timings.push(Timing::between(id, (key, None), Sight::Any, (first_ns, last_ns)));
         }
     }
 
@@ -130,13 +136,31 @@ impl Tracker {
         let begins = !opcode.is_middle() && !opcode.is_last();
         if begins && let Some(before_ns) = clock.last_start_ns.replace(packet.time_ns) {
             let key = TimingKey { interval: Interval::Interval, verb, size: SizeClass::of(bytes) };
-            timings.push(timing(id, key, Sight::Any, (before_ns, packet.time_ns)));
+            timings.push(Timing::between(id, (key, None), Sight::Any, (before_ns, packet.time_ns)));
         }
         let ends = !opcode.is_first() && !opcode.is_middle();
         let is_answered = packet.ack_requested() || matches!(verb, Verb::Read | Verb::Atomic);
         if ends && is_answered && matches!(opcode.service(), Service::Rc | Service::Xrc) {
             clock.asks(packet, verb, bytes);
         }
+    }
+}
+
+impl Tracker {
+    /// What single messages have shown with this packet, for times or to be given out.
+    pub(super) fn time_messages(&mut self, id: u32, turn: Turn, number: i64, events: &mut Events) {
+        let clock = &mut self.connections[id as usize].clock;
+        let room = clock.room();
+        for phase in self.messages.take_phases() {
+            events.timings.push(phase.timing());
+            if let Some(begun) = phase.begun() {
+                clock.arrivals.await_second(turn, number, begun, room);
+            }
+        }
+        for begun in self.messages.take_complete() {
+            clock.arrivals.await_second(turn, number, begun, room);
+        }
+        events.messages.extend(self.messages.take());
     }
 }
 
@@ -153,13 +177,11 @@ impl AnswerKind {
     }
 }
 
-fn timing(connection: u32, key: TimingKey, sight: Sight, (from_ns, to_ns): (i64, i64)) -> Timing {
-    // Clocks may step back.
-    let ns = u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
-    Timing { connection, key, sight, from_ns, ns }
-}
-
 impl Clock {
+    fn room(&self) -> usize {
+        self.room.max(FIRST_ROOM)
+    }
+
     /// A packet that wants an answer, when it is seen for the first time.
     pub(super) fn asks(&mut self, packet: &PacketRecord, verb: Verb, bytes: u64) {
         if self.waiting.len() == MAX_WAITING {
@@ -175,7 +197,7 @@ impl Clock {
 
     /// A request or response is seen for the first time.
     pub(super) fn first_sight(&mut self, turn: Turn, number: i64, time_ns: i64) {
-        let room = self.room.max(FIRST_ROOM);
+        let room = self.room();
         let firsts = &mut self.firsts[turn as usize];
         if firsts.len() >= room {
             firsts.pop_front();
@@ -188,7 +210,7 @@ impl Clock {
         let firsts = &mut self.firsts[turn as usize];
         // Copies come in the order of the packets, so it is near the front.
         let Some(at) = firsts.iter().position(|(first, _)| *first == number) else {
-            self.room = (self.room.max(FIRST_ROOM) * 2).min(MAX_ROOM);
+            self.room = (self.room() * 2).min(MAX_ROOM);
             return None;
         };
         let (_, first_ns) = firsts[at];
@@ -203,7 +225,7 @@ impl Clock {
         let sight = if answer.sight == 0 { Sight::Alone } else { Sight::Twice };
         let mut measured = |interval, request: &Waiting| {
             let key = TimingKey { interval, verb: request.verb, size: request.size };
-            timings.push(timing(connection, key, sight, (request.time_ns, answer.time_ns)));
+            timings.push(Timing::between(connection, (key, None), sight, (request.time_ns, answer.time_ns)));
         };
         if let AnswerKind::Response { verb, first: true, .. } = answer.kind {
             // Its first response, whether the last one has been seen or not.
@@ -254,11 +276,11 @@ impl Clock {
             kept += 1;
         }
         if answer.sight == 0 {
-            let room = self.room.max(FIRST_ROOM);
+            let room = self.room();
             let excess = self.answered.len().saturating_sub(room);
             self.answered.drain(..excess);
         } else if timings.len() == before {
-            self.room = (self.room.max(FIRST_ROOM) * 2).min(MAX_ROOM);
+            self.room = (self.room() * 2).min(MAX_ROOM);
         }
     }
 }

@@ -28,7 +28,7 @@ pub use rank_index::RankIndex;
 pub use sample::Sample;
 pub use sizes::{SizeOf, SizeSums, Sizes};
 pub use stamps::Stamps;
-pub use timing::{Interval, Sight, SizeClass, Timing, TimingKey, Verb};
+pub use timing::{Claim, Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
     ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup, clear_favourite,
 };

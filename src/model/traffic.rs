@@ -1,7 +1,7 @@
 //! Connections, what was seen of them, and the sums over them.
 
 use super::profile::{Repeated, Repeats, Traffic};
-use super::{Health, Histogram, Kind, PacketRecord, SizeOf, Sizes, TimingKey};
+use super::{Claim, Health, Histogram, Kind, PacketRecord, SizeOf, Sizes, TimingKey};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
@@ -326,8 +326,8 @@ pub struct ConnectionTotals {
     pub partners: BTreeMap<Qpn, u64>,
     /// The same from answers that repeat the number of a request.
     pub echoes: BTreeMap<Qpn, u64>,
-    /// Times between packets.
-    pub timings: BTreeMap<TimingKey, Histogram>,
+    /// Times between packets, with what must be believed for them to count.
+    pub timings: BTreeMap<(Option<Claim>, TimingKey), Histogram>,
     /// Sizes of packets and messages.
     pub sizes: Sizes<SizeOf>,
     /// Sizes of MPI messages by class.

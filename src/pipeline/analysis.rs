@@ -9,9 +9,9 @@ use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{ConnectionKey, Coverage, Kind, Marks, Profile, Stamps};
+use crate::model::{ConnectionKey, Coverage, Kind, Marks, Profile, Sample, Stamps};
 use crate::ranks::{self, Belief, Witnesses};
-use crate::reduce::{self, Accumulator, Ending, InputPartial};
+use crate::reduce::{self, Accumulator, Drawn, Ending, InputPartial, Passage, Untimed};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +25,9 @@ const SHARDS: usize = 32;
 const BATCHES_PER_THREAD: usize = 4;
 /// Connection management messages that are kept per input and shard.
 const MAX_CM: usize = 1 << 16;
+/// MPI messages that all inputs together remember, some 50 bytes each, to find those that two of them have seen; and fewest of an input and shard.
+const MAX_DRAWN: usize = 1 << 17;
+const FEWEST_DRAWN: usize = 1 << 6;
 
 /// Analyses captures. `progress` is told the bytes read so far, now and then.
 pub fn analyze(paths: &[PathBuf], options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Result<Profile, Error> {
@@ -128,13 +131,25 @@ struct Shard {
     events: Events,
     /// Single messages, where they are asked for.
     spill: Option<Spill>,
+    /// MPI messages that other inputs may have seen too.
+    drawn: Option<Sample<Passage>>,
 }
 
 impl Analysis {
     fn new(inputs: usize, options: &Options, depth: Depth) -> Self {
         let file = SpillFile::default();
+        let draws = inputs > 1 && options.read_times && depth >= Depth::Envelopes;
+        let room = (MAX_DRAWN / (inputs.max(1) * SHARDS)).max(FEWEST_DRAWN);
+        let tracker = || {
+            let mut tracker = Tracker::new(depth, options.read_times, options.read_health);
+            if draws {
+                tracker.give_messages();
+            }
+            tracker
+        };
         let shard = || Shard {
-            tracker: Tracker::new(depth, options.read_times, options.read_health),
+            tracker: tracker(),
+            drawn: draws.then(|| Sample::new(room)),
             sums: Accumulator::new(options.bin_ns, options.read_sizes),
             cm: Vec::new(),
             cm_lost: 0,
@@ -190,6 +205,7 @@ impl Analysis {
         let (mut wireups, mut introductions) = (Vec::new(), Vec::new());
         let mut partials = Vec::new();
         let mut spills: Vec<(usize, Vec<ConnectionKey>, Spill)> = Vec::new();
+        let mut drawn: Vec<Vec<Drawn>> = (0..SHARDS).map(|_| Vec::new()).collect();
         for (index, ((state, input), ends)) in self.inputs.into_iter().zip(&mut inputs).zip(ends).enumerate() {
             input.coverage = state.coverage.clone();
             input.coverage.interface_drops = state.drops.values().sum();
@@ -212,13 +228,15 @@ impl Analysis {
                 times_ns: input.coverage.first_time_ns.zip(input.coverage.last_time_ns),
                 connections: BTreeMap::new(),
             };
-            for (shard, ends) in state.shards.into_iter().zip(ends) {
+            for ((shard, ends), drawn) in state.shards.into_iter().zip(ends).zip(&mut drawn) {
+                let keys = || ends.iter().map(|end| end.key).collect();
+                drawn.extend(shard.drawn.map(|sample| Drawn { input: index, keys: keys(), sample }));
                 cm.extend(shard.cm);
                 cm_lost += shard.cm_lost;
                 coverage.messages_evicted += shard.tracker.evicted();
                 wireups.extend_from_slice(shard.tracker.wireups());
                 introductions.extend_from_slice(shard.tracker.introductions());
-                spills.extend(shard.spill.map(|spill| (index, ends.iter().map(|end| end.key).collect(), spill)));
+                spills.extend(shard.spill.map(|spill| (index, keys(), spill)));
                 for (end, sums) in ends.into_iter().zip(shard.sums.finish()) {
                     let ConnectionEnd { key, missing, overflowed, partners, mut health } = end;
                     if !keeps_vcrc {
@@ -231,6 +249,12 @@ impl Analysis {
         }
         let mut settled = reduce::settle(partials);
         align::add(&mut settled.connections, transits);
+        let mut untimed = Untimed::default();
+        for drawn in drawn {
+            let shard = settled.join(drawn);
+            untimed.unclear += shard.unclear;
+            untimed.backwards += shard.backwards;
+        }
         for (input, copies) in inputs.iter_mut().zip(&settled.inputs) {
             input.coverage.mirror_copies = copies.mirror_copies;
             input.coverage.missing_packets = copies.missing_packets;
@@ -255,6 +279,12 @@ impl Analysis {
                 "the inputs overlap in part: of {} connections only the input with most of their packets counts, and packets that another one \
                  alone holds do not",
                 settled.left_out
+            ));
+        }
+        if untimed.unclear + untimed.backwards > 0 {
+            notes.push(format!(
+                "of {} MPI messages that two inputs have seen it cannot be told how long they took: the clocks of the inputs differ by more than that",
+                untimed.unclear + untimed.backwards
             ));
         }
         if cm_lost > 0 {
@@ -368,6 +398,13 @@ impl Shard {
         }
         for message in self.events.messages.drain(..) {
             self.spill.iter_mut().for_each(|spill| spill.push(&message));
+            let Some(drawn) = &mut self.drawn else { continue };
+            let hash = self.tracker.hash(&message);
+            if drawn.wants(hash)
+                && let Some(passage) = Passage::of(&message)
+            {
+                drawn.add(hash, passage);
+            }
         }
     }
 

@@ -4,9 +4,9 @@ use crate::model::profile::{
     CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeats, SizeRow, TimelineRow, Traffic,
 };
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
-use crate::model::{ConnectionKey, Health, Kind, Profile, QueuePair, SizeOf};
+use crate::model::{Claim, ConnectionKey, Health, Histogram, Kind, Profile, QueuePair, SizeOf, TimingKey};
 use crate::ranks::{Belief, Pairs};
-use ibscope_parsers::mpi::Operation;
+use ibscope_parsers::mpi::{Form, Operation, TagLayout};
 use std::collections::BTreeMap;
 
 /// Writes the tables of connections, time and collective operations.
@@ -46,7 +46,7 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             let operation = operation.name().to_owned();
             profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
         }
-        let timings = std::mem::take(&mut connection.timings);
+        let timings = timings(std::mem::take(&mut connection.timings), belief.reading(key));
         for bin in std::mem::take(&mut connection.time_bins) {
             // Every time over time is one of those.
             let Some(row) = timings.keys().position(|key| *key == bin.key) else { continue };
@@ -95,6 +95,20 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
         }
         is_same
     });
+}
+
+/// The times of a connection: those of MPI messages where that is what is believed of them.
+fn timings(
+    measured: BTreeMap<(Option<Claim>, TimingKey), Histogram>,
+    reading: Option<(Form, TagLayout)>,
+) -> BTreeMap<TimingKey, Histogram> {
+    let mut timings: BTreeMap<TimingKey, Histogram> = BTreeMap::new();
+    for ((claim, key), histogram) in measured {
+        if claim.is_none_or(|claim| reading.is_some_and(|reading| claim.holds(reading))) {
+            timings.entry(key).and_modify(|timing| timing.merge(&histogram)).or_insert(histogram);
+        }
+    }
+    timings
 }
 
 /// The MPI columns of a connection: its messages of the form that is believed of it.

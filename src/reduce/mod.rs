@@ -3,20 +3,23 @@
 //! [`Accumulator`] takes packets as they come. Whether a packet seen twice is a mirror copy or a repeat is not known
 //! then, so sums are kept by *occurrence*: first, second, later odd and later even ones. `copies` decides per pair of
 //! endpoints how many observation points an input holds, which turns occurrences into transmissions; `points` picks, per
-//! connection, the inputs that are counted; [`settle()`] puts both together.
+//! connection, the inputs that are counted; [`settle()`] puts both together, and `across` measures from one input to another.
 
+mod across;
 mod bins;
 mod copies;
 mod health;
 mod points;
 mod settle;
 
+pub use across::{Drawn, Passage, Untimed};
 pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 
 use crate::model::histogram::coarse_bucket;
 use crate::model::traffic::{MpiClass, MpiSums, Votes};
 use crate::model::{
-    Kind, MpiMessage, PacketRecord, Recorder, Seen, Sight, SizeOf, Sizes, Start, Sums, Timing, TimingKey, Turn, Verb,
+    Claim, Kind, MpiMessage, PacketRecord, Recorder, Seen, Sight, SizeOf, Sizes, Start, Sums, Timing, TimingKey, Turn,
+    Verb,
 };
 use bins::{Bins, Count, Ruler, TimeSlot, TrafficSlot, TrafficSums};
 use std::collections::BTreeMap;
@@ -34,6 +37,9 @@ const fn occurrence_class(occurrence: u32) -> usize {
     }
 }
 
+/// Between which sights a time lies, what must be believed for it to count, and what it is of.
+type Measured = (Sight, Option<Claim>, TimingKey);
+
 /// Sums of one connection in one input, not yet settled.
 #[derive(Debug, Default)]
 pub struct Partial {
@@ -46,7 +52,7 @@ pub struct Partial {
     mpi: BTreeMap<MpiClass, MpiSums>,
     votes: Votes,
     /// A connection has a few: its kinds of messages and answers.
-    timings: Vec<((Sight, TimingKey), Recorder)>,
+    timings: Vec<(Measured, Recorder)>,
     /// Of first sights alone, so that neither copies nor repeats matter.
     /// By turn, and those of messages where [`Turn::Other`] would stand: each has a class of its own in front.
     sizes: [Sizes<SizeOf>; Turn::COUNT],
@@ -135,7 +141,7 @@ impl Accumulator {
     pub fn timing(&mut self, timing: &Timing) {
         let Some(partial) = self.partials.get_mut(timing.connection as usize) else { return };
         let coarseness = self.coarseness;
-        let key = (timing.sight, timing.key);
+        let key = (timing.sight, timing.claim, timing.key);
         let of = partial.timings.iter().position(|(of, _)| *of == key).unwrap_or(partial.timings.len());
         if of == partial.timings.len() {
             let mut recorder = Recorder::default();

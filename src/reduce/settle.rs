@@ -8,12 +8,12 @@ use super::{OCCURRENCES, Partial};
 use crate::model::health::Observed;
 use crate::model::profile::{Repeated, Repeats, Traffic};
 use crate::model::traffic::{BinTotals, ConnectionTotals, MpiSums, TimeBin};
-use crate::model::{ConnectionKey, Kind, Missing, Sight, Sizes, Sums, TimingKey, Turn};
+use crate::model::{Claim, ConnectionKey, Histogram, Kind, Missing, Sight, Sizes, Sums, TimingKey, Turn};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
 /// Clocks of two captures of the same packets differ by less, or nothing can be said.
-const SAME_TIME_NS: i64 = 5_000_000_000;
+pub(super) const SAME_TIME_NS: i64 = 5_000_000_000;
 
 /// The sums of one input, of all its trackers.
 #[derive(Debug, Default)]
@@ -50,6 +50,8 @@ pub struct Settled {
     pub left_out: u64,
     /// Connections whose window of sequence numbers overflowed, in the inputs that count.
     pub window_overflows: u64,
+    /// Per input: which pairs of endpoints it shows twice.
+    pub(super) copies: Vec<Copies>,
 }
 
 /// How the packets of one input stand in it.
@@ -87,6 +89,7 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
             found.entry(key).or_default().push((point, Some(one)));
         }
         settled.inputs.push(InputCopies { mirror_copies, pairs_seen_once, pairs_seen_twice, missing_packets: 0 });
+        settled.copies.push(copies);
     }
     for (key, mut seen) in found {
         let times: Vec<(usize, (i64, i64))> =
@@ -182,10 +185,15 @@ impl One {
         let right = if twice { Sight::Twice } else { Sight::Alone };
         let is_right = |sight: Sight| sight == right || sight == Sight::Any;
         let kinds: Vec<Option<TimingKey>> =
-            partial.timings.iter().map(|((sight, key), _)| is_right(*sight).then_some(*key)).collect();
+            partial.timings.iter().map(|((sight, _, key), _)| is_right(*sight).then_some(*key)).collect();
         let time_bins = time_bins(&kinds, &partial.time_bins.into_cells());
-        let timings = partial.timings.into_iter().filter(|((sight, _), _)| is_right(*sight));
-        let timings = timings.map(|((_, key), recorder)| (key, recorder.finish())).collect();
+        let timings = partial.timings.into_iter().filter(|((sight, ..), _)| is_right(*sight));
+        let mut settled: BTreeMap<(Option<Claim>, TimingKey), Histogram> = BTreeMap::new();
+        for ((_, claim, key), recorder) in timings {
+            let histogram = recorder.finish();
+            let entry = settled.entry((claim, key)).and_modify(|settled| settled.merge(&histogram));
+            entry.or_insert(histogram);
+        }
         let totals = ConnectionTotals {
             key,
             times_ns,
@@ -198,7 +206,7 @@ impl One {
             inputs,
             partners,
             echoes,
-            timings,
+            timings: settled,
             sizes,
             mpi_sizes,
             time_bins,

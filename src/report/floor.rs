@@ -13,6 +13,10 @@
 //! | `message` | t(all packets but the first) |
 //! | `interval` | t(first packet of the later message) |
 //! | `transit` | h s |
+//! | `rendezvous_request` | t(first packet of the data) + 2 h s |
+//! | `rendezvous_data` | t(all packets but the first) |
+//! | `rendezvous_completion` | t(packet without payload), + 2 h s where the receiver says it (data by READ) |
+//! | `mpi_message` | t(all packets but the first) + h s |
 //! | `set_up` | t(REP) + t(RTU) + 2 h s |
 //! | `tear_down` | t(DREP) + 2 h s |
 //!
@@ -84,6 +88,15 @@ impl Path {
         self.header_bytes + extension_bytes + payload_bytes.next_multiple_of(4)
     }
 
+    /// All packets of a message but the first.
+    fn rest_bytes(&self, message_bytes: u64) -> u64 {
+        let mtu = u64::from(self.mtu_bytes);
+        match message_bytes.saturating_sub(mtu) {
+            0 => 0,
+            rest => (rest.div_ceil(mtu) - 1) * self.header_bytes + self.packet_bytes(0, rest),
+        }
+    }
+
     /// The floor of what a histogram is of, in nanoseconds.
     #[must_use]
     pub fn floor_ns(&self, key: &Key) -> f64 {
@@ -107,8 +120,7 @@ impl Path {
             }
             (Some(Interval::Message), _) => {
                 // Of several packets, so longer than one.
-                let rest = least.max(mtu + 1) - mtu;
-                ((rest.div_ceil(mtu) - 1) * self.header_bytes + self.packet_bytes(0, rest), 0)
+                (self.rest_bytes(least.max(mtu + 1)), 0)
             }
             (Some(Interval::Interval), verb) => {
                 let bytes = match verb {
@@ -121,6 +133,12 @@ impl Path {
                 (bytes, 0)
             }
             (Some(Interval::Transit), _) => (0, 1),
+            (Some(Interval::RendezvousRequest), _) => (self.packet_bytes(0, least.min(mtu)), 2),
+            (Some(Interval::RendezvousData), _) => (self.rest_bytes(least), 0),
+            (Some(Interval::RendezvousCompletion), verb) => {
+                (self.packet_bytes(0, 0), if verb == Some(Verb::Read) { 2 } else { 0 })
+            }
+            (Some(Interval::MpiMessage), _) => (self.rest_bytes(least), 1),
             (None, _) if key.interval == "set_up" => (2 * mad, 2),
             (None, _) => (mad, 2),
         };

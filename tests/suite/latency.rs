@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// By interval, verb, sender and receiver, all sizes together; nodes by number.
-fn by_pair(profile: &Profile) -> BTreeMap<(&'static str, &'static str, u8, u8), Histogram> {
+pub(crate) fn by_pair(profile: &Profile) -> BTreeMap<(&'static str, &'static str, u8, u8), Histogram> {
     let node = |label: &str| match label.strip_prefix("10.77.0.") {
         Some(node) => node.parse().expect("node"),
         None => label.parse::<u8>().expect("LID") - 16,

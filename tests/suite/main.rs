@@ -15,6 +15,7 @@ mod links;
 #[cfg(target_os = "linux")]
 mod memory;
 mod messages;
+mod mpi_times;
 mod over_time;
 mod partial;
 mod rates;
