@@ -38,12 +38,13 @@ impl<T> Sample<T> {
 
     /// Adds the items of another.
     pub fn merge(&mut self, other: Self) {
-        self.limit = self.limit.min(other.limit);
+        let limit = self.limit.min(other.limit);
+        self.limit = limit;
+        // Before the others come: what is above the limit must not count when room is short.
+        self.kept.retain(|(hash, _)| *hash < limit);
         for (hash, item) in other.kept {
             self.add(hash, item);
         }
-        let limit = self.limit;
-        self.kept.retain(|(hash, _)| *hash < limit);
     }
 
     fn prune(&mut self) {
@@ -70,6 +71,19 @@ impl<T> Sample<T> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// What one part has given up must not come back as the limit of both.
+    #[test]
+    fn a_lower_limit_stays() {
+        let of = |hashes: &[u64]| {
+            let mut sample = Sample::new(2);
+            hashes.iter().for_each(|&hash| sample.add(hash, ()));
+            sample
+        };
+        let mut merged = of(&[16, 17]);
+        merged.merge(of(&[0, 0, 1, 1]));
+        assert_eq!(merged.finish(), (1, vec![(0, ()), (0, ())]));
+    }
 
     proptest! {
         #[test]
