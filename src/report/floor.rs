@@ -205,10 +205,14 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Cover
             time(path.burst_ns(coverage))
         ),
     };
+    let clocks = match path.clocks_ns {
+        0 => String::new(),
+        ns => format!("; transits between inputs: their clocks may differ by {}", time(ns as f64)),
+    };
     let switches = if path.hops == 1 { "switch" } else { "switches" };
     format!(
         "{}\n\nfloor   links of {}, {} {switches} of {} each way, path MTU {}; the smallest message of each size, at the requester's port\n\
-         error   the clock ticks every {}; {stamps}\n",
+         error   the clock ticks every {}; {stamps}{clocks}\n",
         table.trim_fmt(),
         path.speed.describe(),
         path.hops,
