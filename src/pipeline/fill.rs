@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 /// Writes the tables of connections, time and collective operations.
 pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], belief: &Belief, paired: &Pairs) {
+    // There may be half a million: no more room than they need.
+    profile.latency_timeline.reserve_exact(connections.iter().map(|connection| connection.time_bins.len()).sum());
     for (index, connection) in connections.iter_mut().enumerate() {
         let key = &connection.key;
         let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);

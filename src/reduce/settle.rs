@@ -239,7 +239,10 @@ fn time_bins(kinds: &[Option<TimingKey>], cells: &[Cell<TimeSlot, Count>]) -> Ve
         let key = kinds.get(usize::from(cell.slot.of)).copied().flatten()?;
         Some(TimeBin { bin: cell.bin, key, bucket: cell.slot.bucket, count: cell.value.0 })
     };
-    cells.iter().filter_map(named).collect()
+    // There are many in all: no more room than they need.
+    let mut bins = Vec::with_capacity(cells.iter().filter_map(named).count());
+    bins.extend(cells.iter().filter_map(named));
+    bins
 }
 
 fn bins(rule: &Rule, cells: Vec<Cell<TrafficSlot, TrafficSums>>) -> Vec<BinTotals> {
