@@ -35,7 +35,7 @@ impl Bounds {
         let times_bin_ns = options.bin_ns.filter(|_| options.read_times);
         Self {
             traffic: timeline(OverTime::Traffic, options.bin_ns, options.max_cells),
-            times: timeline(OverTime::Times, times_bin_ns, options.max_cells / 2),
+            times: timeline(OverTime::Times, times_bin_ns, options.max_cells / 4),
             coarseness: 0,
         }
     }
