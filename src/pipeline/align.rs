@@ -166,7 +166,9 @@ pub(super) fn add(connections: &mut [ConnectionTotals], transits: Vec<Transits>)
         let Ok(at) = connections.binary_search_by_key(&key, |connection| connection.key) else { continue };
         let connection = &mut connections[at];
         if connection.timings.keys().all(|(_, timing)| timing.interval != Interval::Transit) {
-            connection.timings.extend(timings.into_iter().map(|(timing, recorder)| ((None, timing), recorder.finish())));
+            connection
+                .timings
+                .extend(timings.into_iter().map(|(timing, recorder)| ((None, timing), recorder.finish())));
         }
     }
 }
