@@ -20,7 +20,7 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
         return Err(UsageError("--format collie has its seven lines only; leave out --view and --interval").into());
     }
     if args.link.is_some() && (args.format == LatencyFormat::Collie || is_over_time) {
-        return Err(UsageError("--link goes with --view histogram or sizes, as table, csv and json").into());
+        return Err(UsageError("--link goes with --view histogram or sizes, and not with --format collie").into());
     }
     input::whole(&args.inputs, &args.reading, "latencies")?;
     let figures = Outputs::open(&args.figures, &input::files(&args.inputs, &args.reading))?;

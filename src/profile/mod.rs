@@ -48,8 +48,8 @@ const HEALTH: &str = "health.parquet";
 const CM: &str = "cm.parquet";
 
 /// Everything that a profile may hold.
-const FILES: [&str; 9] =
-    [DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, LATENCIES, LATENCY_BUCKETS, LATENCY_TIMELINE, HEALTH, CM];
+const FILES: [&str; 10] =
+    [DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, LATENCIES, LATENCY_BUCKETS, LATENCY_TIMELINE, SIZES, HEALTH, CM];
 
 /// A profile that could not be written or read.
 #[derive(Debug, thiserror::Error)]

@@ -190,8 +190,11 @@ mod tests {
     fn joined(one: &[(u32, u32, (i64, i64))], other: &[(u32, u32, (i64, i64))], room: usize) -> (Vec<u64>, Untimed) {
         let mut settled = Settled::default();
         settled.copies.extend([Copies::default(), Copies::default()]);
-        let partials = [key(1, 2), key(2, 1)]
-            .map(|key| (key, (super::super::Partial::default(), super::super::Ending::default())));
+        let partials = [key(1, 2), key(2, 1)].map(|key| {
+            let mut partial = super::super::Partial { times_ns: Some((0, 1)), ..Default::default() };
+            partial.sums[0][0].packets = 1;
+            (key, (partial, super::super::Ending::default()))
+        });
         let input = super::super::InputPartial { times_ns: Some((0, 1)), connections: partials.into() };
         settled.connections = super::super::settle(vec![input]).connections;
         let untimed = settled.join(vec![drawn(0, room, one), drawn(1, 100, other)]);

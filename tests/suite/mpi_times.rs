@@ -72,12 +72,12 @@ const LOOKS: [Looks; 4] = [
     },
 ];
 
-/// A rendezvous as a slow look at one port finds it: ready to send, first and last data, done.
+/// A rendezvous as a slow look at one port finds it: when its ready to send, first and last data, and what says that it is done were seen, in nanoseconds.
 #[derive(Clone, Copy, Default)]
 struct Phases {
-    asked_ns: u64,
-    data_ns: Option<(u64, u64)>,
-    done_ns: Option<u64>,
+    asked: u64,
+    data: Option<(u64, u64)>,
+    done: Option<u64>,
 }
 
 /// A ring sends one message at a time in a direction: what follows a ready to send, up to the next one, is of it.
@@ -95,15 +95,15 @@ fn slow_look(looks: &Looks, node: u8) -> BTreeMap<u8, Vec<Phases>> {
         }
         let is_send = [0x00, 0x04].contains(&opcode);
         if is_send && (looks.asks)(payload) {
-            found.entry(src).or_default().push(Phases { asked_ns: *time_ns, ..Phases::default() });
+            found.entry(src).or_default().push(Phases { asked: *time_ns, ..Phases::default() });
         } else if looks.data.contains(&opcode) {
             let Some(last) = found.entry(src).or_default().last_mut() else { continue };
-            assert_eq!(last.done_ns, None, "{}", looks.run);
-            last.data_ns = Some((last.data_ns.map_or(*time_ns, |(first, _)| first), *time_ns));
+            assert_eq!(last.done, None, "{}", looks.run);
+            last.data = Some((last.data.map_or(*time_ns, |(first, _)| first), *time_ns));
         } else if is_send && (looks.done)(payload) {
             let sender = if looks.by_sender { src } else { dst };
             let last = found.entry(sender).or_default().last_mut().expect("a ready to send before");
-            assert_eq!(last.done_ns.replace(*time_ns), None, "{}", looks.run);
+            assert_eq!(last.done.replace(*time_ns), None, "{}", looks.run);
         }
     }
     found
@@ -120,8 +120,8 @@ fn phases_are_those_of_a_slow_look() {
                 let phases = &slow[&src];
                 assert!(phases.len() >= 5, "{}", looks.run);
                 let of = |interval: &'static str| &found[&(interval, looks.verb, src, dst)];
-                let data = |phases: &Phases| phases.data_ns.expect("data");
-                let done = |phases: &Phases| phases.done_ns.expect("done");
+                let data = |phases: &Phases| phases.data.expect("data");
+                let done = |phases: &Phases| phases.done.expect("done");
                 let compare = |interval: &'static str, mut expected: Vec<u64>| {
                     let place = format!("{} at node {node}: {interval} {src} to {dst}", looks.run);
                     expected.sort_unstable();
@@ -131,11 +131,11 @@ fn phases_are_those_of_a_slow_look() {
                     let mean = expected.iter().sum::<u64>() as f64 / expected.len() as f64;
                     assert!((times.mean() - mean).abs() < 1.0, "{place}: {}, not {mean}", times.mean());
                 };
-                compare(REQUEST, phases.iter().map(|phases| data(phases).0 - phases.asked_ns).collect());
+                compare(REQUEST, phases.iter().map(|phases| data(phases).0 - phases.asked).collect());
                 compare(DATA, phases.iter().map(|phases| data(phases).1 - data(phases).0).collect());
                 compare(COMPLETION, phases.iter().map(|phases| done(phases) - data(phases).1).collect());
                 let sum: f64 = [REQUEST, DATA, COMPLETION].map(|interval| of(interval).mean()).iter().sum();
-                let whole: u64 = phases.iter().map(|phases| done(phases) - phases.asked_ns).sum();
+                let whole: u64 = phases.iter().map(|phases| done(phases) - phases.asked).sum();
                 assert!((sum - whole as f64 / phases.len() as f64).abs() < 1.0, "{} at node {node}", looks.run);
             }
         }
