@@ -36,9 +36,9 @@ use std::path::PathBuf;
 /// Width of the timeline's bins unless another is asked for: 10 ms.
 pub const DEFAULT_BIN_NS: i64 = 10_000_000;
 
-/// Cells of the timeline (connection x bin x kind) that are kept before its bins are made twice as wide: some 100 MB. Half as many are kept of
+/// Cells of the timeline (connection x bin x kind) that are kept before its bins are made twice as wide: some 60 MB. Half as many are kept of
 /// the latencies over time (connection x bin x kind x bucket), which are smaller: some 8 MB.
-pub const DEFAULT_MAX_CELLS: usize = 1 << 20;
+pub const DEFAULT_MAX_CELLS: usize = 1 << 19;
 
 /// What to analyse and how.
 #[derive(Clone, Debug)]

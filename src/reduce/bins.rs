@@ -78,7 +78,7 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
         match open.binary_search_by_key(&slot, |cell| cell.slot) {
             Ok(at) => open[at].value += value,
             Err(at) => {
-                // All connections together have a million cells: room is not doubled.
+                // All connections together have half a million cells: room is not doubled.
                 if self.cells.len() == self.cells.capacity() {
                     self.cells.reserve_exact(self.cells.len() / 4 + 4);
                 }
