@@ -84,6 +84,7 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
                 input: index,
                 input_times_ns,
                 packets: one.totals.traffic.packets,
+                twice: copies.twice(&key),
                 first_time_ns: one.totals.times_ns.0,
             };
             found.entry(key).or_default().push((point, Some(one)));
