@@ -9,6 +9,8 @@
 //! takes, each over the pair of inputs that is surest.
 
 mod line;
+#[cfg(test)]
+mod tests;
 
 use crate::model::{Clock, ClockRow, ConnectionKey, Kind, PacketRecord, Sample, SizeClass, Turn, Verb};
 use ibscope_parsers::Endpoint;
@@ -80,13 +82,20 @@ impl Sights {
         }
     }
 
-    fn finish(self) -> Drawing {
+    /// On the clock that is given for the input, if one is.
+    fn finish(self, given: Option<&Clock>) -> Drawing {
         let (limit, mut sights) = self.sample.finish();
+        let fits = |step: &i64| sights.iter().all(|(_, sight)| sight.time_ns % step == 0);
+        let resolution_ns = [1_000_000, 1_000].into_iter().find(fits).unwrap_or(1);
+        if let Some(clock) = given {
+            sights.iter_mut().for_each(|(_, sight)| sight.time_ns = clock.corrected_ns(sight.time_ns));
+        }
         // Equal packets in the order of time: the k-th here is the k-th there.
         sights.sort_by_key(|(hash, sight)| (*hash, sight.time_ns));
         let mut connections: Vec<(ConnectionKey, u32)> = self.connections.into_iter().collect();
         connections.sort_unstable_by_key(|(_, number)| *number);
-        Drawing { limit, sights, connections: connections.into_iter().map(|(key, _)| key).collect() }
+        let connections = connections.into_iter().map(|(key, _)| key).collect();
+        Drawing { limit, sights, connections, resolution_ns }
     }
 }
 
@@ -115,6 +124,8 @@ struct Drawing {
     limit: u64,
     sights: Vec<(u64, Sight)>,
     connections: Vec<ConnectionKey>,
+    /// What all times were whole multiples of as they were stamped: 1 ns, 1 us, 1 ms.
+    resolution_ns: i64,
 }
 
 impl Drawing {
@@ -126,12 +137,6 @@ impl Drawing {
     fn span_ns(&self) -> Option<(i64, i64)> {
         let times = || self.sights.iter().map(|(_, sight)| sight.time_ns);
         times().min().zip(times().max())
-    }
-
-    /// What all times are whole multiples of: 1 ns, 1 us, 1 ms.
-    fn resolution_ns(&self) -> i64 {
-        let fits = |step: &i64| self.sights.iter().all(|(_, sight)| sight.time_ns % step == 0);
-        [1_000_000, 1_000].into_iter().find(fits).unwrap_or(1)
     }
 }
 
@@ -188,10 +193,13 @@ struct Edge {
     common: Vec<Common>,
 }
 
-/// Compares the clocks of inputs. `names` are theirs, for the profile.
+/// Compares the clocks of inputs. `names` are those of what they run by, for the profile. Clocks that are `given`, with their uncertainty in
+/// nanoseconds, are believed: they get no row, and others are held against them.
 #[must_use]
-pub fn align(sights: Vec<Sights>, names: &[String]) -> Aligned {
-    let inputs: Vec<Drawing> = sights.into_iter().map(Sights::finish).collect();
+pub fn align(sights: Vec<Sights>, names: &[String], given: &[Option<(Clock, u64)>]) -> Aligned {
+    let given = |input: usize| given.get(input).and_then(Option::as_ref);
+    let finish = |(input, sights): (usize, Sights)| sights.finish(given(input).map(|(clock, _)| clock));
+    let inputs: Vec<Drawing> = sights.into_iter().enumerate().map(finish).collect();
     let mut aligned =
         Aligned { clocks: vec![None; inputs.len()], rows: vec![None; inputs.len()], ..Aligned::default() };
     let mut edges = Vec::new();
@@ -199,19 +207,19 @@ pub fn align(sights: Vec<Sights>, names: &[String]) -> Aligned {
         for first in 0..second {
             match compare((first, &inputs[first]), (second, &inputs[second])) {
                 Some(Ok(edge)) => edges.push(edge),
-                Some(Err(why)) => aligned.unclear.push((first, second, why)),
-                None => {}
+                Some(Err(why)) if given(first).is_none() || given(second).is_none() => {
+                    aligned.unclear.push((first, second, why));
+                }
+                Some(Err(_)) | None => {}
             }
         }
     }
     edges.sort_by(|a, b| a.uncertainty_ns.total_cmp(&b.uncertainty_ns).then(a.inputs.cmp(&b.inputs)));
     // Of each input that is tied to another one: its clock on that of the root, which root, and how sure that is.
-    let mut known: BTreeMap<usize, (Clock, usize, f64)> = BTreeMap::new();
-    for root in 0..inputs.len() {
-        if known.contains_key(&root) {
-            continue;
-        }
-        known.insert(root, (Clock::default(), root, 0.0));
+    let sure = |input: usize| Some((input, (Clock::default(), input, given(input)?.1 as f64)));
+    let mut known: BTreeMap<usize, (Clock, usize, f64)> = (0..inputs.len()).filter_map(sure).collect();
+    let mut roots = 0..inputs.len();
+    loop {
         // The surest of the edges that lead from what is known to what is not.
         while let Some((edge, from, to)) = edges.iter().find_map(|edge| {
             let (a, b) = edge.inputs;
@@ -237,6 +245,8 @@ pub fn align(sights: Vec<Sights>, names: &[String]) -> Aligned {
                 common_packets: edge.common.len() as u64,
             });
         }
+        let Some(root) = roots.find(|root| !known.contains_key(root)) else { break };
+        known.insert(root, (Clock::default(), root, 0.0));
     }
     aligned.transits = transits(&edges, &aligned.clocks);
     aligned
@@ -252,9 +262,9 @@ fn compare((first, here): (usize, &Drawing), (second, there): (usize, &Drawing))
     drop_strangers(&mut common);
     let base_ns = middle(common.iter().map(Common::difference_ns))?;
     let (start_ns, end_ns) = span(common.iter().map(|common| common.here.time_ns))?;
-    let origin_ns = start_ns + (end_ns - start_ns) / 2;
+    let origin_ns = i64::midpoint(start_ns, end_ns);
     // A time may have been cut to the resolution on either side.
-    let slack = (here.resolution_ns().max(there.resolution_ns()) - 1) as f64;
+    let slack = (here.resolution_ns.max(there.resolution_ns) - 1) as f64;
     let Some(clouds) = clouds(&common, (origin_ns, base_ns), slack) else {
         return Some(Err("only packets in one direction are in both"));
     };
@@ -267,6 +277,11 @@ fn compare((first, here): (usize, &Drawing), (second, there): (usize, &Drawing))
     let uncertainty = clouds.uncertainty(&line, (ends[0], ends[1]));
     if line.margin < -(MAX_TRANSIT_NS as f64) {
         return Some(Err("their times contradict each other"));
+    }
+    // Numbers come again: parts of a capture that follow each other may hold packets that are alike, at the pace of their sender. Copies of one
+    // packet differ by a clock and a way, which fits a line; packets that are sent at a later time do not.
+    if line.margin < 0.0 && (own_to < from || to < own_from) {
+        return Some(Err("they do not overlap in time, and what is alike in them is not the same packets"));
     }
     let apart = ends.map(|x| (base_ns as f64 + line.at + line.slope * x).abs());
     let agrees = apart.iter().all(|apart| *apart <= uncertainty);
