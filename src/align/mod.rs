@@ -10,6 +10,8 @@
 
 mod common;
 mod line;
+#[cfg(test)]
+mod tests;
 
 use crate::model::{Clock, ClockRow, ConnectionKey, Kind, PacketRecord, Sample, SizeClass, Turn, Verb};
 use common::Common;
@@ -83,13 +85,20 @@ impl Sights {
         }
     }
 
-    fn finish(self) -> Drawing {
+    /// On the clock that is given for the input, if one is.
+    fn finish(self, given: Option<Clock>) -> Drawing {
         let (limit, mut sights) = self.sample.finish();
+        let fits = |step: &i64| sights.iter().all(|(_, sight)| sight.time_ns % step == 0);
+        let resolution_ns = [1_000_000, 1_000].into_iter().find(fits).unwrap_or(1);
+        if let Some(clock) = given {
+            sights.iter_mut().for_each(|(_, sight)| sight.time_ns = clock.corrected_ns(sight.time_ns));
+        }
         // Equal packets in the order of time: the k-th here is the k-th there.
         sights.sort_by_key(|(hash, sight)| (*hash, sight.time_ns));
         let mut connections: Vec<(ConnectionKey, u32)> = self.connections.into_iter().collect();
         connections.sort_unstable_by_key(|(_, number)| *number);
-        Drawing { limit, sights, connections: connections.into_iter().map(|(key, _)| key).collect() }
+        let connections = connections.into_iter().map(|(key, _)| key).collect();
+        Drawing { limit, sights, connections, resolution_ns }
     }
 }
 
@@ -118,6 +127,8 @@ struct Drawing {
     limit: u64,
     sights: Vec<(u64, Sight)>,
     connections: Vec<ConnectionKey>,
+    /// What all times were whole multiples of as they were stamped: 1 ns, 1 us, 1 ms.
+    resolution_ns: i64,
 }
 
 impl Drawing {
@@ -129,12 +140,6 @@ impl Drawing {
     fn span_ns(&self) -> Option<(i64, i64)> {
         let times = || self.sights.iter().map(|(_, sight)| sight.time_ns);
         times().min().zip(times().max())
-    }
-
-    /// What all times are whole multiples of: 1 ns, 1 us, 1 ms.
-    fn resolution_ns(&self) -> i64 {
-        let fits = |step: &i64| self.sights.iter().all(|(_, sight)| sight.time_ns % step == 0);
-        [1_000_000, 1_000].into_iter().find(fits).unwrap_or(1)
     }
 }
 
@@ -193,10 +198,12 @@ struct Known {
 }
 
 /// Compares the clocks of inputs. `names` are theirs, for the profile; `given` are the clocks that need not be found, all on one clock, which is
-/// called `reference`.
+/// called `reference`; they get neither clock nor row here.
 #[must_use]
 pub fn align(sights: Vec<Sights>, names: &[String], given: &[Option<Given>], reference: &str) -> Aligned {
-    let inputs: Vec<Drawing> = sights.into_iter().map(Sights::finish).collect();
+    let given = |input: usize| given.get(input).copied().flatten();
+    let finish = |(input, sights): (usize, Sights)| sights.finish(given(input).map(|(clock, _)| clock));
+    let inputs: Vec<Drawing> = sights.into_iter().enumerate().map(finish).collect();
     let mut aligned =
         Aligned { clocks: vec![None; inputs.len()], rows: vec![None; inputs.len()], ..Aligned::default() };
     let mut edges = Vec::new();
@@ -204,17 +211,19 @@ pub fn align(sights: Vec<Sights>, names: &[String], given: &[Option<Given>], ref
         for first in 0..second {
             match compare((first, &inputs[first]), (second, &inputs[second])) {
                 Some(Ok(edge)) => edges.push(edge),
-                Some(Err(why)) => aligned.unclear.push((first, second, why)),
-                None => {}
+                Some(Err(why)) if given(first).is_none() || given(second).is_none() => {
+                    aligned.unclear.push((first, second, why));
+                }
+                Some(Err(_)) | None => {}
             }
         }
     }
     let mut known: BTreeMap<usize, Known> = BTreeMap::new();
-    for (index, clock) in given.iter().enumerate() {
-        if let Some((clock, uncertainty_ns)) = clock {
-            let uncertainty_ns = *uncertainty_ns as f64;
-            known.insert(index, Known { clock: *clock, reference: reference.to_owned(), uncertainty_ns });
-            aligned.clocks[index] = Some(*clock);
+    for index in 0..inputs.len() {
+        if let Some((_, uncertainty_ns)) = given(index) {
+            // Its sights are on the reference's clock already.
+            let uncertainty_ns = uncertainty_ns as f64;
+            known.insert(index, Known { clock: Clock::default(), reference: reference.to_owned(), uncertainty_ns });
         }
     }
     for root in 0..inputs.len() {
@@ -274,7 +283,7 @@ fn compare((first, here): (usize, &Drawing), (second, there): (usize, &Drawing))
     let (start_ns, end_ns) = span(common.packets.iter().map(|packet| packet.here.time_ns))?;
     let origin_ns = start_ns + (end_ns - start_ns) / 2;
     // A time may have been cut to the resolution on either side.
-    let slack = (here.resolution_ns().max(there.resolution_ns()) - 1) as f64;
+    let slack = (here.resolution_ns.max(there.resolution_ns) - 1) as f64;
     let Some(clouds) = common.clouds((origin_ns, base_ns), slack) else {
         return Some(Err("only packets in one direction are in both"));
     };
@@ -291,6 +300,11 @@ fn compare((first, here): (usize, &Drawing), (second, there): (usize, &Drawing))
     let (least, most) = (apart[0].min(apart[1]), apart[0].max(apart[1]));
     // One that does not run evenly is set right where that is much better than nothing.
     let is_even = line.margin >= 0.0;
+    // Numbers come again: parts of a capture that follow each other may hold packets that are alike, at the pace of their sender. Copies of one
+    // packet differ by a clock and a way, which fits a line; packets that are sent at a later time do not.
+    if !is_even && (own_to < from || to < own_from) {
+        return Some(Err("they do not overlap in time, and what is alike in them is not the same packets"));
+    }
     if most > MAX_APART_NS || !is_even && (uncertainty > MOST_UNEVEN_NS || least < MUCH * uncertainty) {
         return Some(Err(CONTRADICTION));
     }

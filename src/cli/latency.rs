@@ -62,6 +62,7 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
             })?;
         }
     }
+    output::notes(&latency::notes(&profile));
     input::notes(&args.inputs, &args.reading, &profile);
     Ok(input::exit_code(&args.reading, &profile.coverage))
 }
@@ -104,6 +105,7 @@ fn with_floors(
         LatencyFormat::Csv => floor::csv(table, &path, &profile.coverage, out),
         LatencyFormat::Json | LatencyFormat::Collie => floor::json(table, &path, &profile.coverage, out),
     })?;
+    output::notes(&latency::notes(profile));
     input::notes(&args.inputs, &args.reading, profile);
     Ok(input::exit_code(&args.reading, &profile.coverage))
 }

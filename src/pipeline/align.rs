@@ -20,12 +20,11 @@ const GIVEN: &str = "manifest";
 /// Transit times of one connection by what they are of.
 pub(super) type Transits = (ConnectionKey, BTreeMap<TimingKey, Recorder>);
 
-/// Inputs to read for their clocks: what can be read twice, if any of it is not given.
+/// Inputs whose clocks are to be found, and those that they can be held against, or the way of packets between them: only what can be read twice.
 fn readable(paths: &[PathBuf], options: &Options) -> Vec<usize> {
-    let found: Vec<usize> =
-        paths.iter().enumerate().filter(|(_, path)| is_file(path)).map(|(index, _)| index).collect();
-    let any_unknown = found.iter().any(|index| !options.clocks.contains_key(&paths[*index]));
-    if options.align && found.len() > 1 && any_unknown { found } else { Vec::new() }
+    let found: Vec<usize> = (0..paths.len()).filter(|index| is_file(&paths[*index])).collect();
+    let asks = options.read_times || found.iter().any(|index| !options.clocks.contains_key(&paths[*index]));
+    if options.align && found.len() > 1 && asks { found } else { Vec::new() }
 }
 
 fn is_file(path: &Path) -> bool {

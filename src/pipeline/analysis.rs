@@ -25,6 +25,8 @@ const SHARDS: usize = 32;
 const BATCHES_PER_THREAD: usize = 4;
 /// Connection management messages that are kept per input and shard.
 const MAX_CM: usize = 1 << 16;
+/// Interfaces of an input whose drops are counted; a broken capture may name any number of them.
+const MAX_INTERFACES: usize = 1 << 12;
 /// MPI messages that all inputs together remember, some 50 bytes each, to find those that two of them have seen; and fewest of an input and shard.
 const MAX_DRAWN: usize = 1 << 17;
 const FEWEST_DRAWN: usize = 1 << 6;
@@ -208,7 +210,7 @@ impl Analysis {
         let mut drawn: Vec<Vec<Drawn>> = (0..SHARDS).map(|_| Vec::new()).collect();
         for (index, ((state, input), ends)) in self.inputs.into_iter().zip(&mut inputs).zip(ends).enumerate() {
             input.coverage = state.coverage.clone();
-            input.coverage.interface_drops = state.drops.values().sum();
+            input.coverage.interface_drops = state.drops.values().fold(0, |sum: u64, drops| sum.saturating_add(*drops));
             let (same_time, most, most_bytes) = state.stamps.together();
             input.coverage.same_time = same_time;
             input.coverage.same_time_most = most;
@@ -352,8 +354,10 @@ impl InputState {
         let counts = &decoded.counts;
         for statistics in &counts.statistics {
             let dropped = statistics.if_dropped.unwrap_or(0).saturating_add(statistics.os_dropped.unwrap_or(0));
-            let seen = self.drops.entry(statistics.interface).or_default();
-            *seen = (*seen).max(dropped);
+            if self.drops.len() < MAX_INTERFACES || self.drops.contains_key(&statistics.interface) {
+                let seen = self.drops.entry(statistics.interface).or_default();
+                *seen = (*seen).max(dropped);
+            }
         }
         if let Some((first, last)) = counts.times_ns {
             self.coverage.time_backwards += u64::from(self.last_time_ns.is_some_and(|before| first < before));

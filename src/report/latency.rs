@@ -13,6 +13,7 @@ use super::who::{By, Label, Who};
 use crate::model::profile::CmRow;
 use crate::model::{Histogram, Interval, Kind, Profile, Recorder, TimingKey};
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::ib::{Opcode, Service};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -21,8 +22,16 @@ use std::io::{self, Write};
 pub const DEFAULT_LIMIT_NS: u64 = 10_000;
 
 /// Names of all intervals that there may be.
-pub const INTERVALS: [&str; 8] =
-    ["acknowledged", "first_response", "last_response", "message", "interval", "transit", SET_UP, TEAR_DOWN];
+pub const INTERVALS: [&str; Interval::ALL.len() + 2] = {
+    let mut names = [SET_UP; Interval::ALL.len() + 2];
+    let mut at = 0;
+    while at < Interval::ALL.len() {
+        names[at] = Interval::ALL[at].name();
+        at += 1;
+    }
+    names[at + 1] = TEAR_DOWN;
+    names
+};
 const SET_UP: &str = "set_up";
 const TEAR_DOWN: &str = "tear_down";
 
@@ -106,6 +115,21 @@ pub fn latencies(profile: &Profile, apart: Apart) -> BTreeMap<Key, Histogram> {
         table.entry(Key { interval, verb: "", from_bytes: None, pair }).or_default().merge(&histogram);
     }
     table
+}
+
+/// What is to be said of requests that no time is shown of: those of services without acknowledgements.
+#[must_use]
+pub fn notes(profile: &Profile) -> Vec<String> {
+    let unreliable = |service: Service| {
+        let own = profile.connections.iter().filter(|connection| connection.kind == Kind::Data);
+        let count = own.filter(|connection| Opcode(connection.service << 5).service() == service).count();
+        (count > 0).then(|| format!("{} of {}", group(count as u64), service.name()))
+    };
+    let found: Vec<String> = [Service::Uc, Service::Ud].into_iter().filter_map(unreliable).collect();
+    if found.is_empty() {
+        return Vec::new();
+    }
+    vec![format!("connections without acknowledgements ({}) have no times from request to answer", found.join(", "))]
 }
 
 /// Set-up (REQ to RTU) and tear-down (DREQ to DREP) of connections, by who begins it and with whom.

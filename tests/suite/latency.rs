@@ -2,7 +2,7 @@
 
 use crate::recorded::{every_way, is_mpi, profile};
 use crate::runs;
-use crate::tools::{in_parallel, result};
+use crate::tools::{ibscope, in_parallel, result};
 use ibscope::model::{Histogram, Profile};
 use ibscope::report::By;
 use ibscope::report::latency::{Apart, Key, latencies};
@@ -48,6 +48,19 @@ fn every_request_of_perftest_gives_one_sample() {
             }
         }
     });
+}
+
+/// Where nothing is acknowledged that is said, beside what there is.
+#[test]
+fn services_without_acknowledgements_are_named() {
+    for (name, service) in [("perf-uc-write-lat", "2 of UC"), ("perf-ud-send-lat", "2 of UD")] {
+        let ran = ibscope(["latency".as_ref(), runs::named(name).node(1).as_os_str()]);
+        let what =
+            format!("note: connections without acknowledgements ({service}) have no times from request to answer");
+        assert!(ran.stderr.contains(&what) && !ran.stdout.contains("acknowledged"), "{name}: {}", ran.stderr);
+    }
+    let ran = ibscope(["latency".as_ref(), runs::named("perf-send-lat").node(1).as_os_str()]);
+    assert!(!ran.stderr.contains("without acknowledgements"), "{}", ran.stderr);
 }
 
 /// The figures of runs/README.md at node1's port: request to response of `read_lat` 204 us on average and 188 us in the median, and half the median
@@ -203,5 +216,21 @@ fn every_form_says_the_same() {
         [&["latency"][..], &["latency", "--by", "endpoint", "--format", "json"], &["latency", "--format", "collie"]]
     {
         assert_eq!(result(arguments, &[&place]), result(arguments, &[&path]), "{arguments:?}");
+    }
+}
+
+/// Whatever the table shows can be asked for alone, and is the same then; MPI messages and their phases too.
+#[test]
+fn each_interval_can_be_shown_alone() {
+    let paths = [runs::named("ompi-rc-ring2").sink()];
+    let csv = |arguments: &[&str]| result(&[&["latency", "--format", "csv"], arguments].concat(), &paths);
+    let all = csv(&[]);
+    let names: std::collections::BTreeSet<&str> =
+        all.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
+    assert!(names.contains("mpi_message") && names.contains("acknowledged"), "{names:?}");
+    for name in names {
+        let is_shown = |line: &&str| line.starts_with(&format!("{name},")) || line.starts_with("interval,verb");
+        let own: Vec<&str> = all.lines().filter(is_shown).collect();
+        assert_eq!(csv(&["--interval", name]).lines().collect::<Vec<_>>(), own, "{name}");
     }
 }
