@@ -80,13 +80,20 @@ impl Sights {
         }
     }
 
-    fn finish(self) -> Drawing {
+    /// On the clock that is given for the input, if one is.
+    fn finish(self, given: Option<&Clock>) -> Drawing {
         let (limit, mut sights) = self.sample.finish();
+        let fits = |step: &i64| sights.iter().all(|(_, sight)| sight.time_ns % step == 0);
+        let resolution_ns = [1_000_000, 1_000].into_iter().find(fits).unwrap_or(1);
+        if let Some(clock) = given {
+            sights.iter_mut().for_each(|(_, sight)| sight.time_ns = clock.corrected_ns(sight.time_ns));
+        }
         // Equal packets in the order of time: the k-th here is the k-th there.
         sights.sort_by_key(|(hash, sight)| (*hash, sight.time_ns));
         let mut connections: Vec<(ConnectionKey, u32)> = self.connections.into_iter().collect();
         connections.sort_unstable_by_key(|(_, number)| *number);
-        Drawing { limit, sights, connections: connections.into_iter().map(|(key, _)| key).collect() }
+        let connections = connections.into_iter().map(|(key, _)| key).collect();
+        Drawing { limit, sights, connections, resolution_ns }
     }
 }
 
@@ -115,6 +122,8 @@ struct Drawing {
     limit: u64,
     sights: Vec<(u64, Sight)>,
     connections: Vec<ConnectionKey>,
+    /// What all times were whole multiples of as they were stamped: 1 ns, 1 us, 1 ms.
+    resolution_ns: i64,
 }
 
 impl Drawing {
@@ -126,12 +135,6 @@ impl Drawing {
     fn span_ns(&self) -> Option<(i64, i64)> {
         let times = || self.sights.iter().map(|(_, sight)| sight.time_ns);
         times().min().zip(times().max())
-    }
-
-    /// What all times are whole multiples of: 1 ns, 1 us, 1 ms.
-    fn resolution_ns(&self) -> i64 {
-        let fits = |step: &i64| self.sights.iter().all(|(_, sight)| sight.time_ns % step == 0);
-        [1_000_000, 1_000].into_iter().find(fits).unwrap_or(1)
     }
 }
 
@@ -188,10 +191,13 @@ struct Edge {
     common: Vec<Common>,
 }
 
-/// Compares the clocks of inputs. `names` are theirs, for the profile.
+/// Compares the clocks of inputs. `names` are those of what they run by, for the profile. Clocks that are `given`, with their uncertainty in
+/// nanoseconds, are believed: they get no row, and others are held against them.
 #[must_use]
-pub fn align(sights: Vec<Sights>, names: &[String]) -> Aligned {
-    let inputs: Vec<Drawing> = sights.into_iter().map(Sights::finish).collect();
+pub fn align(sights: Vec<Sights>, names: &[String], given: &[Option<(Clock, u64)>]) -> Aligned {
+    let given = |input: usize| given.get(input).and_then(Option::as_ref);
+    let finish = |(input, sights): (usize, Sights)| sights.finish(given(input).map(|(clock, _)| clock));
+    let inputs: Vec<Drawing> = sights.into_iter().enumerate().map(finish).collect();
     let mut aligned =
         Aligned { clocks: vec![None; inputs.len()], rows: vec![None; inputs.len()], ..Aligned::default() };
     let mut edges = Vec::new();
@@ -199,19 +205,19 @@ pub fn align(sights: Vec<Sights>, names: &[String]) -> Aligned {
         for first in 0..second {
             match compare((first, &inputs[first]), (second, &inputs[second])) {
                 Some(Ok(edge)) => edges.push(edge),
-                Some(Err(why)) => aligned.unclear.push((first, second, why)),
-                None => {}
+                Some(Err(why)) if given(first).is_none() || given(second).is_none() => {
+                    aligned.unclear.push((first, second, why));
+                }
+                Some(Err(_)) | None => {}
             }
         }
     }
     edges.sort_by(|a, b| a.uncertainty_ns.total_cmp(&b.uncertainty_ns).then(a.inputs.cmp(&b.inputs)));
     // Of each input that is tied to another one: its clock on that of the root, which root, and how sure that is.
-    let mut known: BTreeMap<usize, (Clock, usize, f64)> = BTreeMap::new();
-    for root in 0..inputs.len() {
-        if known.contains_key(&root) {
-            continue;
-        }
-        known.insert(root, (Clock::default(), root, 0.0));
+    let sure = |input: usize| Some((input, (Clock::default(), input, given(input)?.1 as f64)));
+    let mut known: BTreeMap<usize, (Clock, usize, f64)> = (0..inputs.len()).filter_map(sure).collect();
+    let mut roots = 0..inputs.len();
+    loop {
         // The surest of the edges that lead from what is known to what is not.
         while let Some((edge, from, to)) = edges.iter().find_map(|edge| {
             let (a, b) = edge.inputs;
@@ -237,6 +243,8 @@ pub fn align(sights: Vec<Sights>, names: &[String]) -> Aligned {
                 common_packets: edge.common.len() as u64,
             });
         }
+        let Some(root) = roots.find(|root| !known.contains_key(root)) else { break };
+        known.insert(root, (Clock::default(), root, 0.0));
     }
     aligned.transits = transits(&edges, &aligned.clocks);
     aligned
@@ -254,7 +262,7 @@ fn compare((first, here): (usize, &Drawing), (second, there): (usize, &Drawing))
     let (start_ns, end_ns) = span(common.iter().map(|common| common.here.time_ns))?;
     let origin_ns = start_ns + (end_ns - start_ns) / 2;
     // A time may have been cut to the resolution on either side.
-    let slack = (here.resolution_ns().max(there.resolution_ns()) - 1) as f64;
+    let slack = (here.resolution_ns.max(there.resolution_ns) - 1) as f64;
     let Some(clouds) = clouds(&common, (origin_ns, base_ns), slack) else {
         return Some(Err("only packets in one direction are in both"));
     };
@@ -267,6 +275,11 @@ fn compare((first, here): (usize, &Drawing), (second, there): (usize, &Drawing))
     let uncertainty = clouds.uncertainty(&line, (ends[0], ends[1]));
     if line.margin < -(MAX_TRANSIT_NS as f64) {
         return Some(Err("their times contradict each other"));
+    }
+    // Numbers come again: parts of a capture that follow each other may hold packets that are alike, at the pace of their sender. Copies of one
+    // packet differ by a clock and a way, which fits a line; packets that are sent at a later time do not.
+    if line.margin < 0.0 && (own_to < from || to < own_from) {
+        return Some(Err("they do not overlap in time, and what is alike in them is not the same packets"));
     }
     let apart = ends.map(|x| (base_ns as f64 + line.at + line.slope * x).abs());
     let agrees = apart.iter().all(|apart| *apart <= uncertainty);
@@ -404,4 +417,71 @@ fn transits(edges: &[Edge], clocks: &[Option<Clock>]) -> Vec<Transit> {
 /// As where one input holds both ports: requests and responses, no acknowledgements.
 fn turn_is_timed(opcode: Opcode) -> bool {
     matches!(Turn::of(opcode), Turn::Request | Turn::Response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::{Lid, Psn, Qpn};
+
+    const ACK: u8 = 0x11;
+    const SEND_ONLY: u8 = 0x04;
+
+    /// SENDs from 1 to 2 and their ACKs, each a number and a time: what a capture holds.
+    fn sights(requests: impl Iterator<Item = (u32, i64)>, answers: impl Iterator<Item = (u32, i64)>) -> Sights {
+        let packet = |(src, dst), opcode, (psn, time_ns)| {
+            let ends = [src, dst].map(|lid| Endpoint::from_lid(Lid(lid)));
+            let number = (Kind::Data, Psn::new(psn), false);
+            PacketRecord::new(time_ns, ends.into(), (Opcode(opcode), Qpn::new(7)), number, 30, 0, 0, (0, 0))
+        };
+        let packets: Vec<PacketRecord> =
+            requests.map(|at| packet((1, 2), SEND_ONLY, at)).chain(answers.map(|at| packet((2, 1), ACK, at))).collect();
+        let mut sights = Sights::new(2);
+        sights.add(sights.draw(packets.iter()));
+        sights
+    }
+
+    /// Up to 4095 ns, another for each number and salt.
+    fn jitter_ns(number: u32, salt: u64) -> i64 {
+        ((u64::from(number) + salt).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as i64
+    }
+
+    /// A steady sender whose numbers come round again 3.4 s later, in the next part of the capture of one port.
+    fn part(turn: u64) -> Sights {
+        let sent_ns =
+            move |number: u32| turn as i64 * 3_400_000_000 + i64::from(number) * 1000 + jitter_ns(number, turn);
+        let answered_ns = move |number: u32| sent_ns(number) + 10_000 + jitter_ns(number, turn + 99);
+        sights(
+            (0..9000).map(move |number| (number, sent_ns(number))),
+            (0..9000).map(move |number| (number, answered_ns(number))),
+        )
+    }
+
+    #[test]
+    fn parts_in_which_numbers_come_again_keep_their_times() {
+        let names = ["one".to_owned(), "other".to_owned()];
+        let aligned = align(vec![part(0), part(1)], &names, &[]);
+        assert_eq!((aligned.clocks, aligned.rows), (vec![None; 2], vec![None; 2]));
+        assert_eq!(aligned.unclear.len(), 1);
+        assert_eq!(aligned.transits, []);
+    }
+
+    /// The same packets at both ports, the second one's clock a minute ahead: no time in common, and yet one line.
+    #[test]
+    fn clocks_far_apart_are_held_against_each_other() {
+        let sent_ns = |number: u32| i64::from(number) * 1000 + jitter_ns(number, 0);
+        let way_ns = |number: u32, salt: u64| 500 + jitter_ns(number, salt);
+        let ahead_ns = 60_000_000_000;
+        let here = sights(
+            (0..9000).map(|number| (number, sent_ns(number))),
+            (0..9000).map(|number| (number, sent_ns(number) + 20_000)),
+        );
+        let there = sights(
+            (0..9000).map(|number| (number, sent_ns(number) + way_ns(number, 1) + ahead_ns)),
+            (0..9000).map(|number| (number, sent_ns(number) + 20_000 - way_ns(number, 2) + ahead_ns)),
+        );
+        let aligned = align(vec![here, there], &["one".to_owned(), "other".to_owned()], &[]);
+        let row = aligned.rows[1].as_ref().expect("a clock");
+        assert!(row.offset_ns.abs_diff(ahead_ns) <= row.uncertainty_ns && row.uncertainty_ns < 2000, "{row:?}");
+    }
 }

@@ -11,8 +11,6 @@ pub(super) const FLOW_CONTROL: u16 = 0x8808;
 /// Opcodes: all traffic (IEEE 802.3, annex 31B), or single priorities (IEEE 802.1Qbb).
 const PAUSE: [u8; 2] = [0, 1];
 const PRIORITY_PAUSE: [u8; 2] = [1, 1];
-/// Senders of pause frames that are told apart in one batch. A link has two.
-const MAX_PAUSE_SENDERS: usize = 1 << 10;
 /// ECN "congestion experienced".
 const CE: u8 = 3;
 
@@ -47,11 +45,7 @@ pub(super) fn count_pause(record: &Record<'_>, counts: &mut BatchCounts) {
     let opcode = record.data.get(14..16);
     let is_priority = opcode == Some(&PRIORITY_PAUSE);
     let sender = format!("{address} {}", if is_priority { "PFC" } else { "pause" });
-    let pauses = &mut counts.counts.pause_frames;
-    if pauses.len() >= MAX_PAUSE_SENDERS && !pauses.contains_key(&sender) {
-        return;
-    }
-    *pauses.entry(sender.clone()).or_default() += 1;
+    *counts.counts.pause_frames.entry(sender.clone()).or_default() += 1;
     let number = |at: usize| record.data.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
     let mut asked = |what: String, quanta: Option<u16>| {
         if let Some(quanta) = quanta {
@@ -66,4 +60,5 @@ pub(super) fn count_pause(record: &Record<'_>, counts: &mut BatchCounts) {
     } else if opcode == Some(&PAUSE) {
         asked(sender, number(16));
     }
+    counts.counts.bound_pauses();
 }

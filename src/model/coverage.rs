@@ -122,7 +122,22 @@ impl Pauses {
     }
 }
 
+/// Senders of pause frames that are told apart: those whose names come first, so that it does not depend on the order in which they are met. A link has two.
+const MAX_PAUSE_SENDERS: usize = 1 << 10;
+/// A sender may pause so many classes.
+const CLASSES: usize = 8;
+
 impl Coverage {
+    /// Forgets senders of pause frames beyond those that are told apart. A broken capture may have any number of them.
+    pub fn bound_pauses(&mut self) {
+        while self.pause_frames.len() > MAX_PAUSE_SENDERS {
+            self.pause_frames.pop_last();
+        }
+        while self.pauses.len() > MAX_PAUSE_SENDERS * CLASSES {
+            self.pauses.pop_last();
+        }
+    }
+
     /// Adds the counts of another part of the same input, or of another input.
     pub fn merge(&mut self, other: &Self) {
         self.records += other.records;
@@ -139,6 +154,7 @@ impl Coverage {
         for (what, pauses) in &other.pauses {
             self.pauses.entry(what.clone()).or_default().merge(pauses);
         }
+        self.bound_pauses();
         self.outside_window += other.outside_window;
         self.truncated += other.truncated;
         self.unknown_opcode += other.unknown_opcode;
@@ -219,5 +235,32 @@ impl BatchCounts {
             *coverage.undecoded.entry(format!("{layer} {why}")).or_default() += count;
         }
         coverage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senders_of_pauses_are_bounded_in_any_order() {
+        let of = |senders: &mut dyn Iterator<Item = usize>| {
+            let mut sum = Coverage::default();
+            for sender in senders {
+                let mut one = Coverage::default();
+                one.pause_frames.insert(format!("{sender:05} PFC"), 1);
+                (0..CLASSES)
+                    .for_each(|class| one.pauses.entry(format!("{sender:05} PFC class {class}")).or_default().add(7));
+                sum.merge(&one);
+            }
+            sum
+        };
+        let forwards = of(&mut (0..3000).chain(0..10));
+        assert_eq!(
+            (forwards.pause_frames.len(), forwards.pauses.len()),
+            (MAX_PAUSE_SENDERS, MAX_PAUSE_SENDERS * CLASSES)
+        );
+        assert_eq!((forwards.pause_frames["00003 PFC"], forwards.pauses["00003 PFC class 0"].pauses), (2, 2));
+        assert_eq!(of(&mut (0..10).chain((0..3000).rev())), forwards);
     }
 }

@@ -20,11 +20,11 @@ const GIVEN: &str = "manifest";
 /// Transit times of one connection by what they are of.
 pub(super) type Transits = (ConnectionKey, BTreeMap<TimingKey, Recorder>);
 
-/// Inputs whose clocks are to be found: only what can be read twice.
+/// Inputs whose clocks are to be found, and those that they can be held against, or the way of packets between them: only what can be read twice.
 fn readable(paths: &[PathBuf], options: &Options) -> Vec<usize> {
-    let unknown = |(_, path): &(usize, &PathBuf)| is_file(path) && !options.clocks.contains_key(*path);
-    let found: Vec<usize> = paths.iter().enumerate().filter(unknown).map(|(index, _)| index).collect();
-    if options.align && found.len() > 1 { found } else { Vec::new() }
+    let found: Vec<usize> = (0..paths.len()).filter(|index| is_file(&paths[*index])).collect();
+    let asks = options.read_times || found.iter().any(|index| !options.clocks.contains_key(&paths[*index]));
+    if options.align && found.len() > 1 && asks { found } else { Vec::new() }
 }
 
 fn is_file(path: &Path) -> bool {
@@ -45,7 +45,7 @@ pub(super) fn align(
     report: &(dyn Fn() + Sync),
 ) -> Result<Aligned, Error> {
     let read = readable(paths, options);
-    let found = sample(paths, &read, pool, source, report)?;
+    let found = sample(paths, &read, options, pool, source, report)?;
     let mut aligned = Aligned {
         clocks: vec![None; paths.len()],
         rows: vec![None; paths.len()],
@@ -74,6 +74,7 @@ pub(super) fn align(
 fn sample(
     paths: &[PathBuf],
     read: &[usize],
+    options: &Options,
     pool: &ThreadPool,
     source: &SourceOptions,
     report: &(dyn Fn() + Sync),
@@ -105,8 +106,11 @@ fn sample(
     });
     // How each ended is told by the analysis, which reads it again.
     let _ = readers.finish();
-    let names: Vec<String> = own.iter().map(|path| path.display().to_string()).collect();
-    Ok(align::align(sights, &names))
+    let given: Vec<_> = own.iter().map(|path| options.clocks.get(path).copied()).collect();
+    let name =
+        |path: &PathBuf| if options.clocks.contains_key(path) { GIVEN.to_owned() } else { path.display().to_string() };
+    let names: Vec<String> = own.iter().map(name).collect();
+    Ok(align::align(sights, &names, &given))
 }
 
 /// What a person has to know of the clocks.

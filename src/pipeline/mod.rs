@@ -36,8 +36,8 @@ use std::path::PathBuf;
 /// Width of the timeline's bins unless another is asked for: 10 ms.
 pub const DEFAULT_BIN_NS: i64 = 10_000_000;
 
-/// Cells of the timeline (connection x bin x kind) that are kept before its bins are made twice as wide: some 60 MB. Half as many are kept of
-/// the latencies over time (connection x bin x kind x bucket), which are smaller: some 8 MB.
+/// Cells of the timeline (connection x bin x kind) that are kept before its bins are made twice as wide: some 60 MB. A quarter as many are kept
+/// of the latencies over time (connection x bin x kind x bucket), which are smaller: 16 bytes each.
 pub const DEFAULT_MAX_CELLS: usize = 1 << 19;
 
 /// What to analyse and how.
@@ -48,7 +48,7 @@ pub struct Options {
     pub threads: usize,
     /// Width of the timeline's bins in nanoseconds; `None` for no timeline.
     pub bin_ns: Option<i64>,
-    /// Cells of the timeline that are kept at most; of the latencies over time, half as many.
+    /// Cells of the timeline that are kept at most; of the latencies over time, a quarter as many.
     pub max_cells: usize,
     /// Look for MPI envelopes.
     pub read_mpi: bool,

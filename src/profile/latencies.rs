@@ -106,6 +106,9 @@ pub(super) fn read(
         let verb = verb.ok_or_else(|| table.bad(row, format!("`{name}` is no verb")))?;
         let [samples, from_bytes, min, max, sum_high, sum_low, squares_high, squares_low] =
             table.values(&numbers, row)?;
+        if min > max {
+            return Err(table.bad(row, format!("no time is at least {min} ns and at most {max} ns")));
+        }
         let wide = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
         let parts = HistogramParts {
             kept_bits: table.value(&kept_bits, row)?,
@@ -133,4 +136,34 @@ pub(super) fn read(
         LatencyRow { connection, timing, histogram }
     };
     Ok(rows.into_iter().map(whole).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tables;
+    use super::*;
+    use crate::model::Recorder;
+
+    #[test]
+    fn extremes_that_no_times_have_are_refused() {
+        let mut recorder = Recorder::default();
+        [5, 9].into_iter().for_each(|ns| recorder.record(ns));
+        let timing = TimingKey { interval: Interval::Acknowledged, verb: Verb::Send, size: SizeClass::of(64) };
+        let rows = [LatencyRow { connection: 0, timing, histogram: recorder.finish() }];
+        let folder = tempfile::tempdir().unwrap();
+        let written = |name: &str, frame: DataFrame| {
+            let path = folder.path().join(name);
+            tables::write(&path, Ok(frame)).unwrap();
+            let bytes = std::fs::read(&path).unwrap();
+            (path, bytes)
+        };
+        let read_with = |min_ns: u64| {
+            let mut frame = table(&rows).unwrap();
+            frame.with_column(Column::from(Series::new("min_ns".into(), [min_ns]))).unwrap();
+            read(written("latencies.parquet", frame), written("buckets.parquet", buckets(&rows).unwrap()), 1)
+        };
+        assert_eq!(read_with(5).unwrap(), rows);
+        let error = read_with(10).unwrap_err().to_string();
+        assert!(error.contains("latencies.parquet") && error.contains("at least 10 ns and at most 9 ns"), "{error}");
+    }
 }

@@ -34,7 +34,10 @@ pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Ve
         let of = of.ok_or_else(|| table.bad(row, format!("`{name}` is nothing that has a size")))?;
         let [from_bytes, count, bytes, smallest_bytes, largest_bytes] = table.values(&numbers, row)?;
         let size = SizeClass::of(from_bytes);
-        if count == 0 || [smallest_bytes, largest_bytes].map(SizeClass::of) != [size; 2] {
+        if count == 0
+            || smallest_bytes > largest_bytes
+            || [smallest_bytes, largest_bytes].map(SizeClass::of) != [size; 2]
+        {
             return Err(table.bad(
                 row,
                 format!("{count} sizes from {smallest_bytes} to {largest_bytes} are none from {from_bytes}"),

@@ -60,7 +60,7 @@ pub struct Path {
     pub mtu_bytes: u32,
     /// Bytes around the extension headers and the payload of each packet.
     pub header_bytes: u64,
-    /// How far the clocks of several inputs may be from each other, in nanoseconds: transits between them are wrong by as much.
+    /// How far the clocks of several inputs may be from each other, in nanoseconds: what ends in another one than it begins is wrong by as much.
     pub clocks_ns: u64,
 }
 
@@ -148,7 +148,9 @@ impl Path {
     /// What a time may be wrong by: a tick of the clock, or the time that the most packets with one stamp need behind the first of them; and between
     /// inputs what their clocks may differ.
     fn error_ns(&self, key: &Key, coverage: &Coverage) -> f64 {
-        let between_ns = if key.interval == Interval::Transit.name() { self.clocks_ns } else { 0 };
+        let goes_between =
+            [Interval::Transit, Interval::MpiMessage].iter().any(|interval| interval.name() == key.interval);
+        let between_ns = if goes_between { self.clocks_ns } else { 0 };
         (coverage.clock_ns.max(between_ns) as f64).max(self.burst_ns(coverage))
     }
 
@@ -194,7 +196,7 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Cover
         row.extend([time(times.standard_deviation()), ratio, format!("+- {}", time(path.error_ns(key, coverage)))]);
         table.add_row(row);
     }
-    let share = coverage.same_time as f64 * 100.0 / coverage.records.max(1) as f64;
+    let share = coverage.same_time as f64 * 100.0 / stamped(coverage).max(1) as f64;
     let stamps = match coverage.same_time {
         0 => "no record has the stamp of the one before it".to_owned(),
         _ => format!(
@@ -207,7 +209,7 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Cover
     };
     let clocks = match path.clocks_ns {
         0 => String::new(),
-        ns => format!("; transits between inputs: their clocks may differ by {}", time(ns as f64)),
+        ns => format!("; transits and MPI messages between inputs: their clocks may differ by {}", time(ns as f64)),
     };
     let switches = if path.hops == 1 { "switch" } else { "switches" };
     format!(
@@ -220,6 +222,11 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Cover
         path.mtu_bytes,
         duration(coverage.clock_ns.cast_signed()),
     )
+}
+
+/// Records whose stamps were looked at.
+const fn stamped(coverage: &Coverage) -> u64 {
+    coverage.records.saturating_sub(coverage.outside_window)
 }
 
 /// A ratio to three digits.
@@ -291,7 +298,7 @@ pub fn json(
             "header_bytes": path.header_bytes,
         },
         "stamps": {
-            "clock_ns": coverage.clock_ns, "records": coverage.records, "same_time": coverage.same_time,
+            "clock_ns": coverage.clock_ns, "records": stamped(coverage), "same_time": coverage.same_time,
             "same_time_most": coverage.same_time_most, "same_time_most_bytes": coverage.same_time_most_bytes,
         },
         "latencies": latencies.iter().map(row).collect::<Vec<_>>(),
@@ -343,6 +350,14 @@ mod tests {
             let key = Key { interval, verb, from_bytes, pair: None };
             let floor_ns = path.floor_ns(&key);
             assert!((floor_ns - expected).abs() < 1e-6, "{key:?}: {floor_ns}, not {expected}");
+        }
+        // A tick of a microsecond, and clocks that are sure to 3 us: what ends at another port may end in another input.
+        let path = Path { clocks_ns: 3000, ..path };
+        let coverage = Coverage { clock_ns: 1000, ..Coverage::default() };
+        for interval in super::super::latency::INTERVALS {
+            let key = Key { interval, verb: "SEND", from_bytes: Some(64), pair: None };
+            let expected = if ["transit", "mpi_message"].contains(&interval) { 3000.0 } else { 1000.0 };
+            assert_eq!(path.error_ns(&key, &coverage), expected, "{interval}");
         }
     }
 }

@@ -21,8 +21,16 @@ use std::io::{self, Write};
 pub const DEFAULT_LIMIT_NS: u64 = 10_000;
 
 /// Names of all intervals that there may be.
-pub const INTERVALS: [&str; 8] =
-    ["acknowledged", "first_response", "last_response", "message", "interval", "transit", SET_UP, TEAR_DOWN];
+pub const INTERVALS: [&str; Interval::ALL.len() + 2] = {
+    let mut names = [SET_UP; Interval::ALL.len() + 2];
+    let mut at = 0;
+    while at < Interval::ALL.len() {
+        names[at] = Interval::ALL[at].name();
+        at += 1;
+    }
+    names[at + 1] = TEAR_DOWN;
+    names
+};
 const SET_UP: &str = "set_up";
 const TEAR_DOWN: &str = "tear_down";
 

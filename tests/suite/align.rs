@@ -195,25 +195,39 @@ fn one_direction_alone_is_not_enough() {
     assert!(ran.stdout.contains(what), "{}", ran.stdout);
 }
 
-/// A manifest's word goes first; it is given by the path of the capture.
+/// A manifest's word goes first; it is given by the path of the capture. A capture that it does not name is held against those that it does.
 #[test]
 fn a_manifest_sets_clocks() {
     let run = runs::named("perf-send-lat");
     let folder = tempfile::tempdir().expect("folder");
     let (moved, first_ns) =
         set(&run.node(2), Set { ahead_ns: 60_000_000_000, ppm: 0.0, resolution_ns: 1 }, folder.path());
-    let manifest = folder.path().join("manifest.json");
-    let clock = format!(r#"{{"at_ns": {first_ns}, "offset_ns": 60000000000, "uncertainty_ns": 700}}"#);
-    let text = format!(
-        r#"{{"version": 1, "job_id": 1, "captures": [{{"sink": "node2", "file": "node2.pcap", "port_guids": [], "clock": {clock}}}]}}"#
-    );
-    std::fs::write(&manifest, text).expect("manifest");
-    let manifest = manifest.to_str().expect("path");
-    let arguments = ["matrix", "--format", "csv"];
-    let straight = result(&arguments, &run.every_node());
-    assert_eq!(result(&[&arguments[..], &["--manifest", manifest]].concat(), &[run.node(1), moved.clone()]), straight);
-    // The wrong one is believed too: it is the user's word.
-    std::fs::write(manifest, std::fs::read_to_string(manifest).expect("text").replace("60000000000", "0"))
-        .expect("text");
-    assert_ne!(result(&[&arguments[..], &["--manifest", manifest]].concat(), &[run.node(1), moved]), straight);
+    std::fs::copy(run.node(1), folder.path().join("node1.pcap.zst")).expect("copy");
+    let paths = [folder.path().join("node1.pcap.zst"), moved];
+    let place = folder.path().join("manifest.json");
+    let given = |clocks: &[(&str, i64)]| {
+        let capture = |(file, offset_ns): &(&str, i64)| {
+            let clock = format!(r#"{{"at_ns": {first_ns}, "offset_ns": {offset_ns}, "uncertainty_ns": 700}}"#);
+            format!(r#"{{"sink": "node", "file": "{file}", "port_guids": [], "clock": {clock}}}"#)
+        };
+        let captures = clocks.iter().map(capture).collect::<Vec<_>>().join(", ");
+        std::fs::write(&place, format!(r#"{{"version": 1, "job_id": 1, "captures": [{captures}]}}"#))
+            .expect("manifest");
+        place.to_str().expect("path")
+    };
+    let matrix = ["matrix", "--format", "csv"];
+    let transit = ["latency", "--format", "csv", "--interval", "transit"];
+    for arguments in [&matrix[..], &transit] {
+        let straight = result(arguments, &run.every_node());
+        let with = |clocks: &[(&str, i64)]| result(&[arguments, &["--manifest", given(clocks)]].concat(), &paths);
+        assert!(straight.lines().count() > 1);
+        assert_eq!(with(&[("node2.pcap", 60_000_000_000)]), straight);
+        assert_eq!(with(&[("node2.pcap", 60_000_000_000), ("node1.pcap.zst", 0)]), straight);
+        if arguments == matrix {
+            // By the clock of the second one the first one is a minute behind.
+            assert_eq!(with(&[("node2.pcap", 0)]), straight);
+        }
+        // What is wrong is believed too: it is the user's word.
+        assert_ne!(with(&[("node2.pcap", 0), ("node1.pcap.zst", 0)]), straight);
+    }
 }

@@ -205,3 +205,19 @@ fn every_form_says_the_same() {
         assert_eq!(result(arguments, &[&place]), result(arguments, &[&path]), "{arguments:?}");
     }
 }
+
+/// Whatever the table shows can be asked for alone, and is the same then; MPI messages and their phases too.
+#[test]
+fn each_interval_can_be_shown_alone() {
+    let paths = [runs::named("ompi-rc-ring2").sink()];
+    let csv = |arguments: &[&str]| result(&[&["latency", "--format", "csv"], arguments].concat(), &paths);
+    let all = csv(&[]);
+    let names: std::collections::BTreeSet<&str> =
+        all.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
+    assert!(names.contains("mpi_message") && names.contains("acknowledged"), "{names:?}");
+    for name in names {
+        let is_shown = |line: &&str| line.starts_with(&format!("{name},")) || line.starts_with("interval,verb");
+        let own: Vec<&str> = all.lines().filter(is_shown).collect();
+        assert_eq!(csv(&["--interval", name]).lines().collect::<Vec<_>>(), own, "{name}");
+    }
+}

@@ -8,6 +8,7 @@ use crate::report::matrix::Unit;
 use crate::report::units::{Scale, bytes, duration, group, utc};
 use crate::report::who::{By, Label};
 use comfy_table::{CellAlignment, Table, presets};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -237,30 +238,69 @@ fn rate(sum: u64, bin_ns: i64) -> f64 {
     super::per_second(sum, bin_ns)
 }
 
-/// One object: what was asked for, and the course of everything and of each pair, with its bins as columns without gaps.
+/// One object: what was asked for, and the course of everything and of each pair, with its bins as columns without gaps. Written as it is
+/// made: there may be millions of bins.
 pub fn json(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
-    let pairs = rates.pairs.iter().map(|((src, dst), course)| {
-        let mut object = self::course(rates, course);
-        if let Some(object) = object.as_object_mut() {
-            object.insert("src".to_owned(), label(src));
-            object.insert("dst".to_owned(), label(dst));
-        }
-        object
-    });
-    let document = json!({
-        "schema": "ibscope rates",
-        "version": 1,
-        "by": rates.by.map(|by| if by == By::Rank { "rank" } else { "endpoint" }),
-        "bin_ns": rates.bin_ns,
-        "shared_out": rates.is_shared_out(),
-        "resolution_ns": rates.fine_ns,
-        "window_ns": rates.window_ns,
-        "from_ns": rates.span_ns.0,
-        "to_ns": rates.span_ns.1,
-        "total": course(rates, &rates.total),
-        "pairs": pairs.collect::<Vec<_>>(),
-    });
-    writeln!(out, "{document:#}")
+    let pairs = rates.pairs.iter().map(|((src, dst), course)| document(rates, course, [label(src), label(dst)]));
+    let document = Document {
+        bin_ns: rates.bin_ns,
+        by: rates.by.map(|by| if by == By::Rank { "rank" } else { "endpoint" }),
+        from_ns: rates.span_ns.0,
+        pairs: pairs.collect(),
+        resolution_ns: rates.fine_ns,
+        schema: "ibscope rates",
+        shared_out: rates.is_shared_out(),
+        to_ns: rates.span_ns.1,
+        total: self::document(rates, &rates.total, [Value::Null, Value::Null]),
+        version: 1,
+        window_ns: rates.window_ns,
+    };
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)
+}
+
+/// Members in the order of their names, as in all other documents.
+#[derive(Serialize)]
+struct Document<'a> {
+    bin_ns: i64,
+    by: Option<&'static str>,
+    from_ns: i64,
+    pairs: Vec<CourseDocument<'a>>,
+    resolution_ns: i64,
+    schema: &'static str,
+    shared_out: bool,
+    to_ns: i64,
+    total: CourseDocument<'a>,
+    version: u32,
+    window_ns: i64,
+}
+
+#[derive(Serialize)]
+struct CourseDocument<'a> {
+    bins: BTreeMap<&'static str, Option<Column<'a>>>,
+    /// Both ends are there for pairs alone.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    dst: Value,
+    first_bin_ns: Option<i64>,
+    mean_per_s: BTreeMap<&'static str, Value>,
+    peaks: BTreeMap<&'static str, Value>,
+    sizes: Vec<Value>,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    src: Value,
+    sums: BTreeMap<&'static str, Value>,
+}
+
+/// One value of all bins.
+struct Column<'a> {
+    rates: &'a Rates,
+    course: &'a Course,
+    index: usize,
+}
+
+impl Serialize for Column<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.rates.bins(self.course).map(|(_, sums)| sums[self.index]))
+    }
 }
 
 fn label(label: &Label) -> Value {
@@ -270,13 +310,11 @@ fn label(label: &Label) -> Value {
     }
 }
 
-fn course(rates: &Rates, course: &Course) -> Value {
-    let values = |of: &dyn Fn(usize) -> Value| -> BTreeMap<&str, Value> {
-        VALUES
-            .iter()
-            .enumerate()
-            .map(|(index, name)| (*name, course.known(index, 0).map_or(Value::Null, |_| of(index))))
-            .collect()
+fn document<'a>(rates: &'a Rates, course: &'a Course, [src, dst]: [Value; 2]) -> CourseDocument<'a> {
+    let known = |index: usize| course.known(index, 0).is_some();
+    let values = |of: &dyn Fn(usize) -> Value| {
+        let value = |(index, name)| (name, if known(index) { of(index) } else { Value::Null });
+        VALUES.into_iter().enumerate().map(value).collect()
     };
     let peak = |index: usize| {
         let peak = course.peaks[index];
@@ -288,13 +326,15 @@ fn course(rates: &Rates, course: &Course) -> Value {
             "bytes": sums.bytes, "smallest_bytes": sums.smallest_bytes, "largest_bytes": sums.largest_bytes,
         })
     };
-    let bins: Vec<(i64, Values)> = rates.bins(course).collect();
-    json!({
-        "sums": values(&|index| json!(course.sums[index])),
-        "mean_per_s": values(&|index| json!(rates.mean(course.sums[index]))),
-        "peaks": values(&peak),
-        "first_bin_ns": bins.first().map(|(time_ns, _)| time_ns),
-        "bins": values(&|index| bins.iter().map(|(_, sums)| sums[index]).collect()),
-        "sizes": course.sizes.iter().map(size).collect::<Vec<_>>(),
-    })
+    let column = |(index, name)| (name, known(index).then_some(Column { rates, course, index }));
+    CourseDocument {
+        bins: VALUES.into_iter().enumerate().map(column).collect(),
+        dst,
+        first_bin_ns: rates.bins(course).next().map(|(time_ns, _)| time_ns),
+        mean_per_s: values(&|index| json!(rates.mean(course.sums[index]))),
+        peaks: values(&peak),
+        sizes: course.sizes.iter().map(size).collect(),
+        src,
+        sums: values(&|index| json!(course.sums[index])),
+    }
 }
