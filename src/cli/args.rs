@@ -372,7 +372,7 @@ fn bin_ns(text: &str) -> Result<i64, String> {
     let expected = || "expected a duration like 10ms, 500us or 1s".to_owned();
     let duration: jiff::SignedDuration = text.parse().map_err(|_| expected())?;
     let ns = i64::try_from(duration.as_nanos()).map_err(|_| expected())?;
-    if ns > 0 { Ok(ns) } else { Err("a bin must be at least 1ns wide".to_owned()) }
+    if ns > 0 { Ok(ns) } else { Err("expected a duration of at least 1ns".to_owned()) }
 }
 
 /// More threads than any machine has cores only take memory.

@@ -101,6 +101,7 @@ pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
         Format::Csv => csv::timeline_csv(&timeline, out),
         Format::Json => json::timeline_json(&timeline, out),
     })?;
+    input::notes_on_times(&profile);
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }

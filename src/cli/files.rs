@@ -1,8 +1,9 @@
 //! Files that the user names: tables to read, figures to write.
 
 use super::args::Figures;
+use super::input::UsageError;
 use crate::model::profile::RankRow;
-use crate::model::{Clock, Profile};
+use crate::model::{Clock, Profile, printable};
 use crate::pipeline;
 use crate::report::figure::Drawing;
 use anyhow::{Context as _, anyhow, bail};
@@ -36,7 +37,7 @@ pub(super) fn hosts(path: Option<&Path>) -> anyhow::Result<BTreeMap<Endpoint, St
         };
         let endpoint: Endpoint =
             endpoint.trim().parse().with_context(|| format!("{}: {}", place(), pipeline::quoted(endpoint.trim())))?;
-        if let Some(before) = names.insert(endpoint, name.trim().to_owned()) {
+        if let Some(before) = names.insert(endpoint, printable(name.trim())) {
             bail!("{}: {endpoint} is named {before} already", place());
         }
     }
@@ -203,6 +204,9 @@ pub(super) struct Outputs {
 impl Outputs {
     /// Opens those that were asked for. `inputs` are what the command reads, none of which they may replace.
     pub(super) fn open(figures: &Figures, inputs: &[&Path]) -> anyhow::Result<Self> {
+        if figures.svg.is_some() && figures.svg == figures.png {
+            return Err(UsageError("--svg and --png name the same file; give each its own").into());
+        }
         let svg = Output::open(figures.svg.as_ref(), inputs)?;
         Ok(Self { svg, png: Output::open(figures.png.as_ref(), inputs)? })
     }

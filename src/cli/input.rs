@@ -93,6 +93,13 @@ pub(super) fn profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> an
         if needs.no_mpi {
             output::say("note: --no-mpi has no effect on a profile: `analyze` has looked already, or not");
         }
+        for (is_given, option) in [(reading.no_align, "--no-align"), (reading.manifest.is_some(), "--manifest")] {
+            if is_given {
+                output::say(&format!(
+                    "note: {option} has no effect on a profile: `analyze` has held the clocks against each other; give {option} to it"
+                ));
+            }
+        }
         return Ok(profile);
     }
     if let Some(folder) = inputs.iter().find(|path| path.is_dir()) {
@@ -163,6 +170,16 @@ pub(super) fn notes(inputs: &[PathBuf], reading: &Reading, profile: &Profile) {
     output::notes(&profile.notes);
 }
 
+/// Says what is missing where things are shown by time.
+pub(super) fn notes_on_times(profile: &Profile) {
+    if profile.coverage.without_time > 0 {
+        output::say(&format!(
+            "note: {} of {} records have no time (pcapng simple packets): they count in the matrix, and not here",
+            profile.coverage.without_time, profile.coverage.records
+        ));
+    }
+}
+
 /// Says where a rank map fits badly.
 pub(super) fn rankmap_notes(reading: &Reading, profile: &Profile) {
     if reading.rankmap.is_some() {
@@ -172,7 +189,7 @@ pub(super) fn rankmap_notes(reading: &Reading, profile: &Profile) {
 
 /// What helps where a window of captures is too short to recognise a library in it.
 pub(super) const SHORT_WINDOW: &str = "a short window may not hold enough messages to recognise a library: analyse the whole \
-                                       capture with `analyze -o` and then cut it with `matrix` or `timeline` --from and --to";
+                                       capture with `analyze -o` and then cut it with `matrix`, `timeline` or `rates` --from and --to";
 
 /// The note on a window of time without any packet.
 pub(super) fn empty_window(reading: &Reading, profile: &Profile, is_profile: bool) -> Option<&'static str> {

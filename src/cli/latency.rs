@@ -22,13 +22,17 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
     if args.link.is_some() && (args.format == LatencyFormat::Collie || is_over_time) {
         return Err(UsageError("--link goes with --view histogram or sizes, and not with --format collie").into());
     }
-    input::whole(&args.inputs, &args.reading, "latencies")?;
+    if args.view != View::Timeline {
+        input::whole(&args.inputs, &args.reading, "latencies")?;
+    }
     let figures = Outputs::open(&args.figures, &input::files(&args.inputs, &args.reading))?;
     let bin_ns = is_over_time.then(|| args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS));
     let profile = input::profile(&args.inputs, &args.reading, Needs { times: true, bin_ns, ..Needs::default() })?;
     // Before the text: its reader may go away, and the figures are wanted all the same.
     figures.finish(|| draw(args, &profile))?;
     let wanted = Wanted { by: args.by.map(By::from), interval: args.interval(), bin_ns: profile_bin_ns(args) };
+    let nothing = latency::nothing(&profile, args.interval());
+    let mut is_empty = false;
     // The parser takes positive durations only.
     let limit_ns = args.limit.unsigned_abs();
     match args.view {
@@ -36,10 +40,11 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
             let mut table = latency::latencies(&profile, Apart { by: wanted.by, sizes: !args.all_sizes });
             table.retain(|key, _| wanted.interval.is_none_or(|name| name == key.interval));
             if let Some(speed) = args.link.clone() {
-                return with_floors(args, &profile, &table, speed);
+                return with_floors(args, &profile, &table, (speed, &nothing));
             }
+            is_empty = table.is_empty();
             output::results(|out| match args.format {
-                LatencyFormat::Table => out.write_all(latency::table(&table, limit_ns).as_bytes()),
+                LatencyFormat::Table => out.write_all(latency::table(&table, limit_ns, &nothing).as_bytes()),
                 LatencyFormat::Csv => latency::csv(&table, limit_ns, out),
                 LatencyFormat::Json => latency::json(&table, limit_ns, out),
                 LatencyFormat::Collie => latency::collie(&profile, out),
@@ -50,7 +55,7 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
             output::results(|out| match args.format {
                 LatencyFormat::Csv => surface.csv(out),
                 LatencyFormat::Json => surface.json(out),
-                LatencyFormat::Table | LatencyFormat::Collie => out.write_all(surface.table().as_bytes()),
+                LatencyFormat::Table | LatencyFormat::Collie => out.write_all(surface.table(&nothing).as_bytes()),
             })?;
         }
         View::Timeline => {
@@ -58,19 +63,34 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
             output::results(|out| match args.format {
                 LatencyFormat::Csv => times.csv(out),
                 LatencyFormat::Json => times.json(out),
-                LatencyFormat::Table | LatencyFormat::Collie => out.write_all(times.table().as_bytes()),
+                LatencyFormat::Table | LatencyFormat::Collie => out.write_all(times.table(&nothing).as_bytes()),
             })?;
         }
     }
-    output::notes(&latency::notes(&profile));
-    input::notes(&args.inputs, &args.reading, &profile);
+    notes(args, &profile, is_empty);
     Ok(input::exit_code(&args.reading, &profile.coverage))
+}
+
+/// What is to be said of the times; a table that is empty has said why.
+fn notes(args: &Latency, profile: &Profile, is_empty: bool) {
+    if !profile.times_read && !(is_empty && args.format == LatencyFormat::Table) {
+        output::say(&format!("note: {}", latency::NOT_MEASURED));
+    }
+    input::notes_on_times(profile);
+    if profile.coverage.time_backwards > 0 {
+        output::say(&format!(
+            "note: times run backwards {} times from one record to the next: what was measured across such a step reads 0",
+            profile.coverage.time_backwards
+        ));
+    }
+    output::notes(&latency::notes(profile));
+    input::notes(&args.inputs, &args.reading, profile);
 }
 
 /// The figure, of all pairs together.
 fn draw(args: &Latency, profile: &Profile) -> anyhow::Result<figure::Drawing> {
     let latencies = latency::latencies(profile, Apart { by: None, sizes: true });
-    let subject = Subject::of(&latencies, args.interval())?;
+    let subject = Subject::of(&latencies, args.interval(), profile.times_read)?;
     let wanted = Wanted { by: None, interval: Some(subject.interval), bin_ns: profile_bin_ns(args) };
     Ok(match args.view {
         View::Histogram => figure::latency_histogram(&subject, &latencies)?,
@@ -90,7 +110,7 @@ fn with_floors(
     args: &Latency,
     profile: &Profile,
     table: &BTreeMap<Key, Histogram>,
-    speed: Speed,
+    (speed, nothing): (Speed, &str),
 ) -> anyhow::Result<ExitCode> {
     let path = Path {
         speed,
@@ -101,11 +121,10 @@ fn with_floors(
         clocks_ns: floor::clocks_ns(profile),
     };
     output::results(|out| match args.format {
-        LatencyFormat::Table => out.write_all(floor::table(table, &path, &profile.coverage).as_bytes()),
+        LatencyFormat::Table => out.write_all(floor::table(table, &path, &profile.coverage, nothing).as_bytes()),
         LatencyFormat::Csv => floor::csv(table, &path, &profile.coverage, out),
         LatencyFormat::Json | LatencyFormat::Collie => floor::json(table, &path, &profile.coverage, out),
     })?;
-    output::notes(&latency::notes(profile));
-    input::notes(&args.inputs, &args.reading, profile);
+    notes(args, profile, table.is_empty());
     Ok(input::exit_code(&args.reading, &profile.coverage))
 }

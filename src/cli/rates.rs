@@ -29,11 +29,12 @@ pub(super) fn run(args: &Rates) -> anyhow::Result<ExitCode> {
     // Before the text: its reader may go away, and the figures are wanted all the same.
     figures.finish(|| Ok(figure::rates(&rates)?))?;
     output::results(|out| match source.format {
-        Format::Table => out.write_all(rates::table(&rates).as_bytes()),
+        Format::Table => out.write_all(rates::table(&rates, is_profile).as_bytes()),
         Format::Csv => rates::csv(&rates, out),
         Format::Json => rates::json(&rates, out),
     })?;
     output::notes(&rates::notes(&rates, args.window));
+    input::notes_on_times(&profile);
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }

@@ -20,6 +20,8 @@ pub struct Profile {
     pub latency_bin_ns: i64,
     /// MPI envelopes were looked for (`--no-mpi` was not given).
     pub mpi_read: bool,
+    /// Times between packets were measured (neither `--no-times` nor `--no-mpi` was given).
+    pub times_read: bool,
     /// Names of endpoints, from the hosts file.
     pub names: BTreeMap<Endpoint, String>,
     /// Which rank runs where, and why that is believed.

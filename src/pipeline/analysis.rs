@@ -331,6 +331,7 @@ impl Analysis {
             bin_ns,
             latency_bin_ns,
             mpi_read: options.read_mpi,
+            times_read: options.read_mpi && options.read_times,
             names: options.names.clone(),
             ranks,
             cm,

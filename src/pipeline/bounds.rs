@@ -3,6 +3,7 @@
 //! How wide and how coarse they end depends on the packets alone: what a width needs only grows, so a width once too narrow stays too narrow.
 
 use super::Options;
+use crate::model::duration;
 use crate::reduce::{Accumulator, OverTime};
 use rayon::prelude::*;
 
@@ -95,6 +96,6 @@ impl Timeline {
 
     fn note(&self, bins: &str, it: &str) -> Option<String> {
         let bin_ns = self.bin_ns.filter(|_| self.widened)?;
-        Some(format!("{bins} were widened to {bin_ns} ns to keep {it} within {} cells", self.max_cells))
+        Some(format!("{bins} were widened to {} to keep {it} within {} cells", duration(bin_ns), self.max_cells))
     }
 }

@@ -164,11 +164,11 @@ impl Path {
     }
 }
 
-/// A table for people, with what was assumed and how far stamps can be trusted.
+/// A table for people, with what was assumed and how far stamps can be trusted; without rows, what is said of `nothing`.
 #[must_use]
-pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Coverage) -> String {
+pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Coverage, nothing: &str) -> String {
     if latencies.is_empty() {
-        return super::latency::table(latencies, 0);
+        return nothing.to_owned();
     }
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
@@ -287,6 +287,8 @@ pub fn json(
         });
         if let Some(object) = object.as_object_mut() {
             object.extend(values(key, times, path, coverage).map(|(name, value)| (name.to_owned(), json!(value))));
+            // A count, which is no time.
+            object.insert("samples".to_owned(), json!(times.samples()));
         }
         object
     };

@@ -32,6 +32,9 @@ pub const INTERVALS: [&str; Interval::ALL.len() + 2] = {
     names[at + 1] = TEAR_DOWN;
     names
 };
+/// What is said of a profile without times.
+pub const NOT_MEASURED: &str = "times were not measured: the profile was written with `analyze --no-times` or `--no-mpi`; analyse the captures again \
+                                without it, or give them to `latency`";
 const SET_UP: &str = "set_up";
 const TEAR_DOWN: &str = "tear_down";
 
@@ -59,13 +62,21 @@ pub struct Subject {
 
 impl Subject {
     /// What a figure of some histograms is of: of the interval that was asked for, or else of the one that tells most, how long requests wait for
-    /// their answer, or else any.
-    pub fn of(latencies: &BTreeMap<Key, Histogram>, wanted: Option<&'static str>) -> Result<Self, ReportError> {
+    /// their answer, or else any. Where times were not measured (`times_read`), connections alone have some.
+    pub fn of(
+        latencies: &BTreeMap<Key, Histogram>,
+        wanted: Option<&'static str>,
+        times_read: bool,
+    ) -> Result<Self, ReportError> {
+        let is_wanted = |key: &Key| wanted.is_none_or(|name| name == key.interval);
+        if !times_read && !latencies.keys().any(is_wanted) {
+            return Err(ReportError::NotMeasured);
+        }
         let names = || latencies.keys().map(|key| key.interval);
         let mut answers = Interval::ALL.into_iter().filter(|interval| interval.is_answer()).map(Interval::name);
         let told = || answers.find(|answer| names().any(|name| name == *answer)).or_else(|| names().next());
         let Some(interval) = wanted.or_else(told) else {
-            return Err(ReportError::EmptyTimes { of: String::new() });
+            return Err(ReportError::EmptyTimes { interval: None });
         };
         let own = latencies.keys().filter(|key| key.interval == interval && !key.verb.is_empty());
         let mut verbs: Vec<&'static str> = own.map(|key| key.verb).collect();
@@ -75,7 +86,7 @@ impl Subject {
 
     /// The error where there is nothing of it.
     pub(super) fn nothing(&self) -> ReportError {
-        ReportError::EmptyTimes { of: format!(" of the interval `{}`", self.interval) }
+        ReportError::EmptyTimes { interval: Some(self.interval) }
     }
 }
 
@@ -183,13 +194,50 @@ pub(super) fn size(from_bytes: Option<u64>) -> String {
     }
 }
 
-/// A table for people.
+/// What a capture must hold for times of an interval, or for any.
 #[must_use]
-pub fn table(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64) -> String {
+pub fn takes(interval: Option<&str>) -> &'static str {
+    let known = Interval::ALL.into_iter().find(|known| Some(known.name()) == interval);
+    match (known, interval) {
+        (Some(Interval::Message), _) => {
+            "no message of several packets is in the capture from its first to its last packet"
+        }
+        (Some(Interval::Interval), _) => "no connection carries two messages in the capture",
+        (Some(Interval::Transit), _) => {
+            "packets must be seen at both ports: by a sink that both are mirrored to, or in the captures of both, given together without --no-align"
+        }
+        (Some(Interval::RendezvousRequest | Interval::RendezvousData | Interval::RendezvousCompletion), _) => {
+            "an MPI library must be recognised, and messages that are long enough for a rendezvous must be in the capture with both directions"
+        }
+        (Some(Interval::MpiMessage), _) => {
+            "an MPI library must be recognised, and its messages must be seen at both ports: by a sink that both are mirrored to, or in the captures \
+             of both, given together"
+        }
+        (None, Some(SET_UP)) => "no connection was set up by connection management messages while the capture ran",
+        (None, Some(TEAR_DOWN)) => {
+            "no connection was torn down by connection management messages while the capture ran"
+        }
+        (Some(Interval::Acknowledged | Interval::FirstResponse | Interval::LastResponse), _) | (None, _) => {
+            "acknowledgements and responses belong to the reliable services, and both directions must be in the capture"
+        }
+    }
+}
+
+/// What stands in the place of a table without rows, where this interval is wanted alone or all are.
+#[must_use]
+pub fn nothing(profile: &Profile, interval: Option<&str>) -> String {
+    match interval {
+        _ if !profile.times_read => format!("{NOT_MEASURED}\n"),
+        None => format!("no time could be measured: {}\n", takes(None)),
+        Some(name) => format!("no time of the interval `{name}` could be measured: {}\n", takes(interval)),
+    }
+}
+
+/// A table for people; without rows, what is said of `nothing`.
+#[must_use]
+pub fn table(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, nothing: &str) -> String {
     if latencies.is_empty() {
-        return "no time could be measured: acknowledgements and responses belong to the reliable services, and both directions must be in the \
-                capture\n"
-            .to_owned();
+        return nothing.to_owned();
     }
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);

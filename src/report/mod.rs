@@ -22,6 +22,14 @@ mod who;
 
 pub use who::{By, Label};
 
+use crate::model::{Profile, duration};
+
+/// The moment from which times are told, in nanoseconds since the epoch: the first packet of the captures, as for `--from` and `--to`; where
+/// none has a time, the first bin.
+fn origin_ns(profile: &Profile, first_bin_ns: Option<i64>) -> i64 {
+    profile.coverage.first_time_ns.or(first_bin_ns).unwrap_or_default()
+}
+
 /// What stands in the place of a table that MPI messages would fill.
 const NOT_LOOKED_FOR: &str = "MPI messages were not looked for: the profile was written by `analyze --no-mpi`\n";
 
@@ -30,8 +38,9 @@ const NOT_LOOKED_FOR: &str = "MPI messages were not looked for: the profile was 
 pub enum ReportError {
     /// Bins of this width cannot be added up from those of the profile.
     #[error(
-        "bins of {wanted_ns} ns cannot be made of the profile's bins of {profile_ns} ns: choose a multiple of that, or \
-         analyse the captures again with --bin"
+        "bins of {} cannot be made of the profile's bins of {}: choose a multiple of that, or analyse the captures again with --bin",
+        duration(*wanted_ns),
+        duration(*profile_ns)
     )]
     Bins {
         /// Width asked for.
@@ -61,13 +70,17 @@ pub enum ReportError {
     },
     /// There are no times to draw.
     #[error(
-        "there is no time to draw{of}: acknowledgements and responses belong to the reliable services, and both directions must be in the \
-         capture; `ibscope latency` without a figure shows what there is"
+        "there is no time to draw{}: {}; `ibscope latency` without a figure shows what there is",
+        interval.map(|name| format!(" of the interval `{name}`")).unwrap_or_default(),
+        latency::takes(*interval)
     )]
     EmptyTimes {
-        /// ` of the interval NAME`, where one is meant.
-        of: String,
+        /// Name of the interval, where one is meant.
+        interval: Option<&'static str>,
     },
+    /// Nobody looked for times.
+    #[error("{}", latency::NOT_MEASURED)]
+    NotMeasured,
     /// No packet was sent again.
     #[error("no packet was sent again, so there are no retransmissions to draw; `ibscope timeline` draws the traffic")]
     NoRetransmissions,

@@ -70,6 +70,8 @@ pub struct Rates {
     pub window_ns: i64,
     /// Start of the first and end of the last bin of the profile: means are over this time.
     pub span_ns: (i64, i64),
+    /// The first packet of the captures, from which times are told, in nanoseconds since the epoch.
+    pub origin_ns: i64,
     /// MPI messages were looked for.
     pub mpi_read: bool,
     /// All pairs together.
@@ -136,7 +138,8 @@ impl Rates {
     /// A sum as its mean rate per second.
     #[must_use]
     pub fn mean(&self, sum: u64) -> f64 {
-        per_second(sum, self.span_ns.1.saturating_sub(self.span_ns.0))
+        // At the end of what 64 bits hold a bin is cut short, and not what lies in it.
+        per_second(sum, self.span_ns.1.saturating_sub(self.span_ns.0).max(self.fine_ns))
     }
 
     /// The rate of a peak per second.
@@ -145,11 +148,19 @@ impl Rates {
         per_second(peak.sum, self.window_ns)
     }
 
-    /// Refuses to write more rows than anyone can want.
+    /// Refuses to write more rows, of bins and pairs, than anyone can want.
     pub fn check_rows(&self) -> Result<(), ReportError> {
-        let rows = self.count() * (self.pairs.len().max(1) as i128);
-        if rows > MAX_ROWS { Err(ReportError::TooManyBins { rows, most: MAX_ROWS }) } else { Ok(()) }
+        check(self.count() * (self.pairs.len().max(1) as i128))
     }
+
+    /// The same for what shows all pairs together.
+    pub fn check_bins(&self) -> Result<(), ReportError> {
+        check(self.count())
+    }
+}
+
+const fn check(rows: i128) -> Result<(), ReportError> {
+    if rows > MAX_ROWS { Err(ReportError::TooManyBins { rows, most: MAX_ROWS }) } else { Ok(()) }
 }
 
 fn per_second(sum: u64, ns: i64) -> f64 {
@@ -190,7 +201,8 @@ pub fn rates(profile: &Profile, by: Option<By>, bin_ns: Option<i64>, window_ns: 
         course.peaks = even::peaks(&course.fine, window_ns, span_ns);
     }
     let bin_ns = bin_ns.unwrap_or(fine_ns);
-    Ok(Rates { by, bin_ns, fine_ns, window_ns, span_ns, mpi_read: profile.mpi_read, total, pairs })
+    let origin_ns = super::origin_ns(profile, Some(span_ns.0));
+    Ok(Rates { by, bin_ns, fine_ns, window_ns, span_ns, origin_ns, mpi_read: profile.mpi_read, total, pairs })
 }
 
 /// A length rounded up to whole bins.

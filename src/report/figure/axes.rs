@@ -1,7 +1,7 @@
 //! Axes: values -> positions along them, and the round ones among them with their names.
 
 use super::canvas::{Anchor, Area, Canvas, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, widest};
-use super::scale::{axis, human, prefix_of, steps};
+use super::scale::{axis, between, human, prefix_of, step, steps};
 use crate::report::ReportError;
 use crate::report::latency::Subject;
 use plotters::backend::DrawingBackend;
@@ -39,28 +39,34 @@ impl Axis {
         Self { from: 0.0, to, log: false, title, ticks }
     }
 
-    /// Counts from 0 to a little more than `max`.
+    /// Counts from 0 to a little more than `max`, in whole numbers where there is one.
     pub(super) fn counts(max: f64, title: String, most: u32) -> Self {
-        let (one, suffix) = prefix_of(max);
-        Self::linear(max, one, suffix, title, most)
+        let (one, suffix) = if max < 10_000.0 { (1.0, "") } else { prefix_of(max) };
+        let mut counts = Self::linear(max, one, suffix, title, most);
+        if (1.0..f64::from(most)).contains(&max) {
+            counts.ticks = between((0.0, counts.to), step(counts.to, most).max(1.0));
+        }
+        counts
     }
 
-    /// From 0 to exactly `to`, with as many names as fit side by side in `room` pixels, in numbers of `one`.
-    pub(super) fn across(to: f64, one: f64, title: String, room: i32) -> Result<Self, ReportError> {
-        let span = to / one;
+    /// Exactly `from` to `to`, with as many names as fit side by side in `room` pixels, in numbers of `one`.
+    pub(super) fn across((from, to): (f64, f64), one: f64, title: String, room: i32) -> Result<Self, ReportError> {
+        let span = (to - from) / one;
         let mut ticks = Vec::new();
         for most in (1..=8).rev() {
-            ticks = axis(span, most);
-            let apart = f64::from(room) * ticks.get(1).map_or(span, |tick| tick.0) / span;
+            let step = step(span, most);
+            ticks = between((from / one, to / one), step);
+            let apart = f64::from(room) * step / span;
             if f64::from(widest(ticks.iter().map(|(_, text)| text.as_str()), TICK)?) + 50.0 <= apart {
                 break;
             }
         }
         ticks.iter_mut().for_each(|(value, _)| *value *= one);
-        Ok(Self { from: 0.0, to, log: false, title, ticks })
+        Ok(Self { from, to, log: false, title, ticks })
     }
 
-    /// Times in nanoseconds: logarithmic between round ones where they differ much, else from 0. Times of 0 lie at the lower end.
+    /// Times in nanoseconds: logarithmic between round ones where they differ much, else from 0. Times of 0 lie at the lower end, which has
+    /// that name then.
     pub(super) fn times(values_ns: impl Iterator<Item = u64> + Clone, title: &str, most: usize) -> Self {
         let above_0 = values_ns.clone().filter(|ns| *ns > 0);
         let (min, max) = (above_0.clone().min().unwrap_or(1) as f64, above_0.max().unwrap_or(1) as f64);
@@ -68,7 +74,13 @@ impl Axis {
             let (one, name) = unit(max / 1e9);
             return Self::linear(max, one * 1e9, "", format!("{title}, {name}"), most as u32);
         }
-        let (from, to, ticks) = log_times(values_ns, most);
+        let has_0 = values_ns.clone().any(|ns| ns == 0);
+        let (mut from, to, mut ticks) = log_times(values_ns, most);
+        if has_0 {
+            // As far below the first name as names stand apart, at least.
+            from /= (to / from).powf(1.0 / most as f64).max(2.0);
+            ticks.insert(0, (from, "0".to_owned()));
+        }
         Self { from, to, log: true, title: title.to_owned(), ticks }
     }
 
@@ -243,10 +255,16 @@ pub(super) fn time(ns: f64) -> String {
     format!("{text} {name}")
 }
 
-/// The width of bins for the name of an axis.
-pub(super) fn bins(bin_s: f64) -> String {
-    let (one, name) = unit(bin_s);
-    format!("bins of {} {name}", (bin_s / one * 1000.0).round() / 1000.0)
+/// Times over bins: from the start of the first, in seconds from the first packet, over a span.
+pub(super) fn over_time((start_s, span_s): (f64, f64), bin_s: f64, room: i32) -> Result<Axis, ReportError> {
+    let (one, name) = unit(span_s);
+    let title = format!("time from the first packet in {name} (bins of {})", time(bin_s * 1e9));
+    Axis::across((start_s, start_s + span_s), one, title, room)
+}
+
+/// Seconds from one moment to another, both in nanoseconds since the epoch.
+pub(super) fn seconds(from_ns: i64, to_ns: i64) -> f64 {
+    (i128::from(to_ns) - i128::from(from_ns)) as f64 / 1e9
 }
 
 /// Number of the class of a length or a rate, by its smallest: 0, 1, 2, 4 ... are 0, 1, 2, 3 ...
@@ -288,8 +306,15 @@ mod tests {
     #[test]
     fn times_that_differ_much_lie_on_a_logarithmic_axis() {
         let axis = Axis::times([3_000_u64, 0, 800_000].into_iter(), "time", 9);
-        assert_eq!(names(&axis), ["2 µs", "5 µs", "10 µs", "20 µs", "50 µs", "100 µs", "200 µs", "500 µs", "1 ms"]);
-        assert!(axis.share(2_000.0) < 1e-9 && axis.share(0.0) < 1e-9 && axis.share(1e6) > 1.0 - 1e-9);
+        assert_eq!(
+            names(&axis),
+            ["0", "2 µs", "5 µs", "10 µs", "20 µs", "50 µs", "100 µs", "200 µs", "500 µs", "1 ms"]
+        );
+        // What is 0 lies below all that is not.
+        assert!(axis.share(0.0) < 1e-9 && axis.share(2_000.0) > 0.05 && axis.share(1e6) > 1.0 - 1e-9);
+        let few = Axis::counts(1.0, String::new(), 5);
+        assert_eq!(names(&few), ["0", "1"]);
+        assert_eq!(names(&Axis::counts(1600.0, String::new(), 5)), ["0", "500", "1000", "1500"]);
         let wide = Axis::times([1_000_u64, 1_000_000_000].into_iter(), "time", 9);
         assert_eq!(names(&wide), ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"]);
         // 100 µs is a third of the way from 1 µs to 1 s: two of six decades.

@@ -58,7 +58,7 @@ impl Bars {
         let area = Area { left, top, right: WIDTH - 3 * MARGIN, bottom: top + HEIGHT };
         let (one, name) = unit(limit_ns as f64 / 1e9);
         let x_title = format!("time, {name} (bars of {})", time(limit_ns as f64 / bars as f64));
-        let x = Axis::across(limit_ns as f64, one * 1e9, x_title, area.right - area.left)?;
+        let x = Axis::across((0.0, limit_ns as f64), one * 1e9, x_title, area.right - area.left)?;
         let share = beyond as f64 * 100.0 / times.samples() as f64;
         let digits = if share > 0.0 && share < 0.1 { 3 } else { 1 };
         let notes = [

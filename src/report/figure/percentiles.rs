@@ -1,6 +1,6 @@
 //! Times over time: median, the interval that holds 80 % of the samples, and the 99th percentile.
 
-use super::axes::{Axis, BELOW, Panel, bins, title, unit};
+use super::axes::{Axis, BELOW, Panel, over_time, seconds, title};
 use super::canvas::{Area, Canvas, Figure, LINE, MARGIN, WIDTH};
 use super::legend::{Legend, Swatch};
 use super::scale::{LIGHT, OKABE_ITO};
@@ -24,7 +24,8 @@ pub(super) struct Percentiles {
     legend: Legend,
     /// Number of the bin, and the 10th, 50th, 90th and 99th percentile in nanoseconds.
     bins: Vec<(i64, [u64; 4])>,
-    bin_s: f64,
+    /// Start of the first bin in seconds from the first packet, and width of one.
+    bins_s: (f64, f64),
     panel: Panel,
     x: Axis,
 }
@@ -58,10 +59,9 @@ impl Percentiles {
         let top = legend.bottom + MARGIN;
         let panel = Panel { area: Area { left, top, right, bottom: top + HEIGHT }, y };
         let (span_s, bin_s) = ((count * bin_ns) as f64 / 1e9, width_ns as f64 / 1e9);
-        let (one, name) = unit(span_s);
-        let name = format!("time from the first bin in {name} ({})", bins(bin_s));
-        let x = Axis::across(span_s, one, name, right - left)?;
-        Ok(Self { title: title(subject), legend, bins: percentiles, bin_s, panel, x })
+        let start_s = seconds(times.origin_ns, i64::try_from(first_ns).unwrap_or_default());
+        let x = over_time((start_s, span_s), bin_s, right - left)?;
+        Ok(Self { title: title(subject), legend, bins: percentiles, bins_s: (start_s, bin_s), panel, x })
     }
 
     /// A percentile as steps, interrupted where there are no samples.
@@ -84,7 +84,8 @@ impl Percentiles {
     }
 
     fn edges(&self, bin: i64) -> (i32, i32) {
-        let [left, right] = [bin, bin + 1].map(|bin| self.panel.x(&self.x, bin as f64 * self.bin_s));
+        let (start_s, bin_s) = self.bins_s;
+        let [left, right] = [bin, bin + 1].map(|bin| self.panel.x(&self.x, start_s + bin as f64 * bin_s));
         (left, right.max(left + LINE.cast_signed()))
     }
 }

@@ -1,6 +1,6 @@
 //! Rates as panels: the wire rate over time with its peak, and below how large messages and packets are.
 
-use super::axes::{Axis, BELOW, Panel, bins, class_name, class_of, unit};
+use super::axes::{Axis, BELOW, Panel, class_name, class_of, over_time, seconds, time as tell};
 use super::canvas::{Anchor, Area, Canvas, Figure, MARGIN, TICK, TITLE, WIDTH, widest, width};
 use super::scale::{OKABE_ITO, human_rate, prefix_of};
 use crate::report::ReportError;
@@ -36,9 +36,11 @@ struct Distribution {
 
 /// All panels with everything laid out.
 pub(super) struct Panels {
-    /// Mean rates of the bins, and the width of one in seconds.
-    wire: (Vec<f64>, f64),
-    /// Start and end of the window of the peak, in seconds from the first bin, and its rate.
+    /// Mean rates of the bins.
+    wire: Vec<f64>,
+    /// Start of the first bin in seconds from the first packet, and width of one.
+    bins_s: (f64, f64),
+    /// Start and end of the window of the peak, in seconds from the first packet, and its rate.
     peak: ([f64; 2], f64),
     peak_text: String,
     upper: Panel,
@@ -54,7 +56,7 @@ impl Panels {
             return Err(ReportError::Empty);
         }
         let group = usize::try_from(group.max(1)).unwrap_or(usize::MAX);
-        rates.check_rows()?;
+        rates.check_bins()?;
         let bin_s = rates.bin_ns as f64 / 1e9;
         let mut bins_of = rates.bins(&rates.total);
         let first_ns = bins_of.next().map_or(0, |(time_ns, _)| time_ns);
@@ -67,12 +69,11 @@ impl Panels {
         let wire: Vec<f64> = wire.iter().map(|(sum, count)| *sum as f64 / (f64::from(*count) * bin_s)).collect();
         let span_s = all as f64 * bin_s;
         let peak = rates.total.peaks[WIRE_BYTES];
-        let from_s = peak.start_ns.saturating_sub(first_ns) as f64 / 1e9;
+        let from_s = seconds(rates.origin_ns, peak.start_ns);
+        let start_s = seconds(rates.origin_ns, first_ns);
         let window_s = rates.window_ns as f64 / 1e9;
         let peak_rate = rates.peak(peak);
-        let (one, name) = unit(window_s);
-        let window = ((window_s / one) * 1000.0).round() / 1000.0;
-        let peak_text = format!("peak over {window} {name}: {}", human_rate(peak_rate));
+        let peak_text = format!("peak over {}: {}", tell(rates.window_ns as f64), human_rate(peak_rate));
 
         let max = wire.iter().copied().fold(peak_rate, f64::max);
         if max <= 0.0 {
@@ -103,9 +104,7 @@ impl Panels {
         let right = WIDTH - 5 * MARGIN;
         let top = MARGIN + TITLE + MARGIN / 2 + HEADER;
         let upper = Panel { area: Area { left, top, right, bottom: top + UPPER }, y };
-        let (one, name) = unit(span_s);
-        let name = format!("time from the first bin in {name} ({})", bins(bin_s * group as f64));
-        let time = Axis::across(span_s, one, name, right - left)?;
+        let time = over_time((start_s, span_s), bin_s * group as f64, right - left)?;
         let mut bottom = upper.area.bottom + BELOW;
         let mut distributions = Vec::new();
         for ((of, size, shares), y) in found.into_iter().zip(axes) {
@@ -126,7 +125,8 @@ impl Panels {
             distributions.push(Distribution { of, panel, classes, shares });
         }
         Ok(Self {
-            wire: (wire, bin_s * group as f64),
+            wire,
+            bins_s: (start_s, bin_s * group as f64),
             peak: ([from_s, from_s + window_s], peak_rate),
             peak_text,
             upper,
@@ -137,11 +137,11 @@ impl Panels {
 
     /// The rate over time, down to zero at both ends.
     fn outline(&self) -> Vec<(i32, i32)> {
-        let (rates, bin_s) = &self.wire;
+        let (start_s, bin_s) = self.bins_s;
         let Area { left, right, bottom, .. } = self.upper.area;
-        let x = |bin: usize| self.upper.x(&self.time, bin as f64 * bin_s);
+        let x = |bin: usize| self.upper.x(&self.time, start_s + bin as f64 * bin_s);
         let mut points = vec![(left, bottom)];
-        for (bin, rate) in rates.iter().enumerate() {
+        for (bin, rate) in self.wire.iter().enumerate() {
             let height = self.upper.y(*rate);
             points.extend([(x(bin), height), (x(bin + 1), height)]);
         }

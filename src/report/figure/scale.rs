@@ -170,9 +170,16 @@ pub(super) fn human_rate(bytes_per_s: f64) -> String {
 
 /// Numbers from 0 to `max` in steps that are round, with their texts.
 pub(super) fn axis(max: f64, most: u32) -> Vec<(f64, String)> {
-    let step = step(max, most);
+    between((0.0, max), step(max, most))
+}
+
+/// Multiples of a step, with their texts.
+pub(super) fn between((from, to): (f64, f64), step: f64) -> Vec<(f64, String)> {
     let decimals = usize::try_from(-step.log10().floor() as i32).unwrap_or_default();
-    let values = (0..=most).map(|n| f64::from(n) * step).filter(|&value| value <= max * (1.0 + 1e-9));
+    let first = (from / step - 1e-9).ceil();
+    let count = ((to - from) / step) as u32 + 1;
+    // Without a sign where it is 0.
+    let values = (0..=count).map(|n| (first + f64::from(n)) * step + 0.0).filter(|&value| value <= to + step * 1e-9);
     values.map(|value| (value, format!("{value:.decimals$}"))).collect()
 }
 

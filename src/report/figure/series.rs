@@ -1,5 +1,6 @@
 //! Sums per bin and sender -> series in bins without gaps.
 
+use super::axes::seconds;
 use crate::report::ReportError;
 use crate::report::health::Retransmissions;
 use crate::report::timeline::Timeline;
@@ -18,6 +19,8 @@ const MOST_SENDERS: usize = 7;
 pub(super) struct Series {
     /// Width of a bin in seconds.
     pub(super) bin_s: f64,
+    /// Start of the first bin in seconds from the first packet.
+    pub(super) start_s: f64,
     /// From the start of the first to the end of the last bin, in seconds. Where bins are added up, the last of the
     /// sums may be narrower than the others.
     pub(super) span_s: f64,
@@ -45,7 +48,7 @@ impl Series {
             let (own, common) = (bin.cell.wire_bytes, bin.cell.messages);
             Item { time_ns: bin.time_ns, src: &bin.src, own, common }
         });
-        let mut series = Self::sums(timeline.span_ns(), (timeline.bin_ns, MOST_BINS), items)?;
+        let mut series = Self::sums((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MOST_BINS), items)?;
         let (bin_s, span_s) = (series.bin_s, series.span_s);
         for values in series.by_sender.iter_mut().map(|(_, values)| values).chain([&mut series.of_all]) {
             for (index, value) in values.iter_mut().enumerate() {
@@ -63,7 +66,8 @@ impl Series {
             own: bin.repeated_packets,
             common: bin.packets,
         });
-        let mut series = Self::sums(repeated.span_ns(), (repeated.bin_ns, MOST_BROAD_BINS), items)?;
+        let mut series =
+            Self::sums((repeated.origin_ns, repeated.span_ns()), (repeated.bin_ns, MOST_BROAD_BINS), items)?;
         let stacked = series.stacked();
         for (index, packets) in series.of_all.iter_mut().enumerate() {
             let repeated = stacked.last().and_then(|all| all.get(index)).copied().unwrap_or_default();
@@ -73,11 +77,12 @@ impl Series {
     }
 
     fn sums<'a>(
-        span_ns: Option<(i64, i64)>,
+        (origin_ns, span_ns): (i64, Option<(i64, i64)>),
         (bin_ns, most_bins): (i64, i128),
         items: impl Iterator<Item = Item<'a>> + Clone,
     ) -> Result<Self, ReportError> {
         let (Some((start, end)), 1..) = (span_ns, bin_ns) else { return Err(ReportError::Empty) };
+        let start_s = seconds(origin_ns, start);
         let (start, bin_ns) = (i128::from(start), i128::from(bin_ns));
         let span_ns = i128::from(end) - start;
         // Both are positive, as are the other terms here.
@@ -110,7 +115,7 @@ impl Series {
                 *sum += item.own as f64;
             }
         }
-        Ok(Self { bin_s: width_ns as f64 / 1e9, span_s: span_ns as f64 / 1e9, by_sender, of_all })
+        Ok(Self { start_s, bin_s: width_ns as f64 / 1e9, span_s: span_ns as f64 / 1e9, by_sender, of_all })
     }
 
     /// The largest value of all senders together, and of the common one.

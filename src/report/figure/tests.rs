@@ -62,7 +62,13 @@ fn bin(time_ns: i64, src: u32, wire_bytes: u64, messages: u64) -> TimelineBin {
 }
 
 fn timeline(bin_ns: i64, bins: Vec<TimelineBin>) -> Timeline {
-    Timeline { by: By::Rank, selection: Selection::All, bin_ns, bins }
+    Timeline {
+        by: By::Rank,
+        selection: Selection::All,
+        bin_ns,
+        origin_ns: bins.first().map_or(0, |bin| bin.time_ns),
+        bins,
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Two panels over one axis of time: the traffic, bytes on the wire by sender and messages; what was sent again, packets by sender and
 //! their share.
 
-use super::axes::{Axis, BELOW, Panel, bins, unit};
+use super::axes::{Axis, BELOW, Panel, over_time};
 use super::canvas::{Area, Canvas, Figure, MARGIN, WIDTH, cut};
 use super::legend::{Legend, Swatch};
 use super::scale::{OKABE_ITO, prefix_of};
@@ -74,15 +74,13 @@ impl Panels {
         let upper = Panel { area: Area { left, top, right, bottom: top + UPPER }, y: upper };
         let top = upper.area.bottom + BETWEEN;
         let lower = Panel { area: Area { left, top, right, bottom: top + LOWER }, y: lower };
-        let (one, name) = unit(series.span_s);
-        let name = format!("time from the first bin in {name} ({})", bins(series.bin_s));
-        let time = Axis::across(series.span_s, one, name, right - left)?;
+        let time = over_time((series.start_s, series.span_s), series.bin_s, right - left)?;
         Ok(Self { title, series, legend, upper, lower, time })
     }
 
     /// The outline of values over time, down to zero at both ends.
     fn outline(&self, values: &[f64], panel: &Panel) -> Vec<(i32, i32)> {
-        let x = |bin: usize| panel.x(&self.time, bin as f64 * self.series.bin_s);
+        let x = |bin: usize| panel.x(&self.time, self.series.start_s + bin as f64 * self.series.bin_s);
         let Area { left, right, bottom, .. } = panel.area;
         let mut points = vec![(left, bottom)];
         let mut bin = 0;

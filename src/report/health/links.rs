@@ -9,7 +9,7 @@
 //! Responses are lost the other way than the requests whose row they stand in, and are counted there. A packet that one of two places of observation
 //! lacks was missed at one of two links, no one knows which: half of such packets are in the estimate, none in its lower bound, all in the upper.
 
-use super::super::units::{bytes, group};
+use super::super::units::{bytes, counted, group};
 use super::row::severity;
 use crate::model::profile::Repeats;
 use crate::model::{Health, Kind, Profile};
@@ -20,6 +20,8 @@ use std::io::{self, Write};
 
 /// Links with a sentence on what to look at.
 const WORST: usize = 10;
+/// Links in the table for people.
+const MOST_ROWS: usize = 40;
 
 /// Which way packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,32 +82,36 @@ impl Link {
         let mut findings = Vec::new();
         let damaged = health.icrc_bad_packets + health.vcrc_bad_packets;
         if damaged > 0 {
-            findings.push(format!("{} damaged packets: symbol errors and cable of this link", group(damaged)));
+            findings.push(format!("{}: symbol errors and cable of this link", counted(damaged, "damaged packet")));
         }
-        if self.repeats.request_packets + self.repeats.response_packets > 0 {
+        if self.repeated() > 0 {
             findings.push(format!(
-                "{} packets sent again pass here: symbol errors and discards at both ends, first of the links with most of them",
-                group(self.repeats.request_packets + self.repeats.response_packets)
+                "{} sent again pass here: symbol errors and discards at both ends, first of the links with most of them",
+                counted(self.repeated(), "packet")
             ));
         }
         if health.rnr_naks > 0 && direction == Direction::From {
-            findings
-                .push(format!("{} RNR NAKs: receive buffers of the processes at this port", group(health.rnr_naks)));
+            findings.push(format!(
+                "{}: receive buffers of the processes at this port",
+                counted(health.rnr_naks, "RNR NAK")
+            ));
         }
         let marked = health.fecn_packets + health.ecn_ce_packets;
         if marked > 0 && direction == Direction::To {
             findings.push(format!(
-                "{} packets marked for congestion on the way here: incast, or a receiver that is slow",
-                group(marked)
+                "{} marked for congestion on the way here: incast, or a receiver that is slow",
+                counted(marked, "packet")
             ));
         }
         if health.cnp_packets > 0 && direction == Direction::To {
-            findings.push(format!("{} notifications: this port sends into congestion", group(health.cnp_packets)));
+            findings.push(format!("{}: this port sends into congestion", counted(health.cnp_packets, "notification")));
         }
         let [(lost, _), ..] = self.capture_loss();
         if lost > 0 {
-            findings
-                .push(format!("some {} packets missed by the capture: the mirror session, or the sink", group(lost)));
+            findings.push(format!(
+                "some {} missed by the capture: the mirror session, or the sink",
+                counted(lost, "packet")
+            ));
         }
         findings
     }
@@ -182,7 +188,7 @@ pub fn table(profile: &Profile) -> String {
             column.set_cell_alignment(comfy_table::CellAlignment::Right);
         }
     }
-    for ((endpoint, direction), link) in &rows {
+    for ((endpoint, direction), link) in rows.iter().take(MOST_ROWS) {
         let health = &link.health;
         let loss = match link.capture_loss() {
             [_, _, (0, _)] => "0".to_owned(),
@@ -207,6 +213,12 @@ pub fn table(profile: &Profile) -> String {
         ]);
     }
     let mut lines = vec![table.trim_fmt()];
+    if rows.len() > MOST_ROWS {
+        lines.push(format!(
+            "the worst {MOST_ROWS} of {} directions of links; csv and json have all",
+            group(rows.len() as u64)
+        ));
+    }
     for ((endpoint, direction), link) in rows.into_iter().take(WORST) {
         let findings = link.findings(*direction);
         if !findings.is_empty() {

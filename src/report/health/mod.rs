@@ -12,7 +12,7 @@ mod row;
 pub use links::{csv as links_csv, table as links_table};
 pub use over_time::{RepeatedBin, Retransmissions, retransmissions};
 
-use super::units::{bytes, group, span as duration};
+use super::units::{bytes, counted, group, span as duration};
 use super::who::Label;
 use crate::model::coverage::Pauses;
 use crate::model::link::Speed;
@@ -62,10 +62,10 @@ pub fn table(profile: &Profile, speed: Option<&Speed>) -> String {
     put(
         "repeated",
         format!(
-            "{} requests, {} responses, {} ACKs, {} on the wire",
-            group(repeats.request_packets),
-            group(repeats.response_packets),
-            group(repeats.acknowledge_packets),
+            "{}, {}, {}, {} on the wire",
+            counted(repeats.request_packets, "request"),
+            counted(repeats.response_packets, "response"),
+            counted(repeats.acknowledge_packets, "ACK"),
             bytes(repeats.wire_bytes)
         ),
     );
@@ -78,7 +78,7 @@ pub fn table(profile: &Profile, speed: Option<&Speed>) -> String {
             duration(health.longest_episode_ns)
         ),
     };
-    put("go-back-N", format!("{} episodes{cost}", group(health.episodes)));
+    put("go-back-N", format!("{}{cost}", counted(health.episodes, "episode")));
     put(
         "NAKs",
         format!(
@@ -122,7 +122,7 @@ pub fn table(profile: &Profile, speed: Option<&Speed>) -> String {
             put(label, format!("{} of {} checked", group(bad), group(ok + bad)));
         }
     }
-    put("late", format!("{} packets behind a later PSN", group(health.late_packets)));
+    put("late", format!("{} behind a later PSN", counted(health.late_packets, "packet")));
     let acks = plain_acks(&health, &repeats);
     if acks > 0 {
         let per_ack = acknowledged_requests(&health, &repeats) as f64 / acks as f64;
@@ -131,12 +131,12 @@ pub fn table(profile: &Profile, speed: Option<&Speed>) -> String {
     put(
         "capture loss",
         format!(
-            "{} requests, {} responses acknowledged and never seen ({} to {} packets); {} PSNs never seen and not acknowledged",
-            group(health.lost_requests),
-            group(health.lost_responses),
+            "{}, {} acknowledged and never seen ({} to {}); {} never seen and not acknowledged",
+            counted(health.lost_requests, "request"),
+            counted(health.lost_responses, "response"),
             group(health.lost_at_least),
-            group(health.lost_at_most),
-            group(health.open_psns)
+            counted(health.lost_at_most, "packet"),
+            counted(health.open_psns, "PSN")
         ),
     );
     if profile.coverage.interface_drops > 0 {
@@ -155,7 +155,7 @@ pub fn table(profile: &Profile, speed: Option<&Speed>) -> String {
         );
     }
     if health.one_sided_packets > 0 {
-        put("one-sided", format!("{} packets seen at one of two ports only", group(health.one_sided_packets)));
+        put("one-sided", format!("{} seen at one of two ports only", counted(health.one_sided_packets, "packet")));
     }
     if health.library_repeats + health.datagram_gap_psns > 0 {
         put(
@@ -198,15 +198,15 @@ fn pauses(profile: &Profile, speed: Option<&Speed>) -> Vec<String> {
                 None => format!("{} quanta", group(pauses.longest_quanta)),
             };
             let class = if class.is_empty() { String::new() } else { format!("{class}: ") };
-            let (asked, ended) = (group(pauses.pauses), group(pauses.resumes));
-            Some(format!("{class}{asked} pauses of up to {longest}, {ended} resumed"))
+            let (asked, ended) = (counted(pauses.pauses, "pause"), group(pauses.resumes));
+            Some(format!("{class}{asked} of up to {longest}, {ended} resumed"))
         };
         coverage.pauses.iter().filter_map(text).collect::<Vec<_>>().join("; ")
     };
     let line = |(sender, count): (&String, &u64)| {
         let asked = ask(sender);
         let separator = if asked.is_empty() { "" } else { ": " };
-        format!("{} frames from {sender}{separator}{asked}", group(*count))
+        format!("{} from {sender}{separator}{asked}", counted(*count, "frame"))
     };
     coverage.pause_frames.iter().take(MAX_PAUSE_SENDERS).map(line).collect()
 }

@@ -12,6 +12,8 @@ pub struct Retransmissions {
     pub by: By,
     /// Width of a bin in nanoseconds.
     pub bin_ns: i64,
+    /// The first packet of the captures, from which times are told, in nanoseconds since the epoch.
+    pub origin_ns: i64,
     /// Sorted by time and sender; bins without packets are left out.
     pub bins: Vec<RepeatedBin>,
 }
@@ -54,5 +56,6 @@ pub fn retransmissions(profile: &Profile) -> Result<Retransmissions, ReportError
         *repeated += row.repeated.packets;
     }
     let bin = |((time_ns, src), (packets, repeated_packets))| RepeatedBin { time_ns, src, packets, repeated_packets };
-    Ok(Retransmissions { by, bin_ns: profile.bin_ns, bins: sums.into_iter().map(bin).collect() })
+    let origin_ns = crate::report::origin_ns(profile, sums.keys().map(|(time_ns, _)| *time_ns).next());
+    Ok(Retransmissions { by, bin_ns: profile.bin_ns, origin_ns, bins: sums.into_iter().map(bin).collect() })
 }

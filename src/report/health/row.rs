@@ -1,6 +1,6 @@
 //! One connection: how bad it is, and what to look at next.
 
-use super::super::units::{group, span as duration};
+use super::super::units::{counted, group, span as duration};
 use super::super::who::{By, Label, Who};
 use crate::model::profile::{ConnectionRow, HealthRow, Repeats};
 use crate::model::{Health, Profile};
@@ -76,22 +76,22 @@ impl Row<'_> {
             (health.nak_reserved, "of a reserved code", "an adapter or a capture that is broken"),
         ];
         for (count, name, next) in fatal {
-            say(count, format!("{} NAKs: {name}, which ends the connection; look for {next}", group(count)));
+            say(count, format!("{}: {name}, which ends the connection; look for {next}", counted(count, "NAK")));
         }
         say(
             health.rnr_naks,
             format!(
-                "{} RNR NAKs, waits of up to {}: the sender of this row posts too few receive buffers for what comes in",
-                group(health.rnr_naks),
+                "{}, waits of up to {}: the sender of this row posts too few receive buffers for what comes in",
+                counted(health.rnr_naks, "RNR NAK"),
                 duration(health.longest_rnr_timer_ns)
             ),
         );
         say(
             health.nak_sequence,
             format!(
-                "{} NAKs: PSN sequence error: packets towards the sender of this row were lost on the path; check symbol errors and \
+                "{}: PSN sequence error: packets towards the sender of this row were lost on the path; check symbol errors and \
                  discards of its link and of the leaf ports",
-                group(health.nak_sequence)
+                counted(health.nak_sequence, "NAK")
             ),
         );
         let cost = match health.episodes_timed {
@@ -105,31 +105,31 @@ impl Row<'_> {
         say(
             repeats.request_packets,
             format!(
-                "{} requests sent again in {} go-back-N episodes{cost}: they or their ACKs were lost; check symbol errors and discards of the \
+                "{} sent again in {}{cost}: they or their ACKs were lost; check symbol errors and discards of the \
                  ports on the path, and the time-out of the queue pair",
-                group(repeats.request_packets),
-                group(health.episodes)
+                counted(repeats.request_packets, "request"),
+                counted(health.episodes, "go-back-N episode")
             ),
         );
         say(
             repeats.response_packets,
             format!(
-                "{} READ or atomic responses sent again: responses were lost on the way to the receiver of this row; check the ports on that path",
-                group(repeats.response_packets)
+                "{} sent again: responses were lost on the way to the receiver of this row; check the ports on that path",
+                counted(repeats.response_packets, "READ or atomic response")
             ),
         );
         say(
             health.cnp_packets,
             format!(
-                "{} congestion notifications: what comes the other way meets congestion; look for incast or a slow receiver",
-                group(health.cnp_packets)
+                "{}: what comes the other way meets congestion; look for incast or a slow receiver",
+                counted(health.cnp_packets, "congestion notification")
             ),
         );
         say(
             health.fecn_packets + health.ecn_ce_packets,
             format!(
-                "{} packets marked for congestion on their way (FECN {}, ECN {}): a queue on this path is full",
-                group(health.fecn_packets + health.ecn_ce_packets),
+                "{} marked for congestion on their way (FECN {}, ECN {}): a queue on this path is full",
+                counted(health.fecn_packets + health.ecn_ce_packets, "packet"),
                 group(health.fecn_packets),
                 group(health.ecn_ce_packets)
             ),
@@ -137,22 +137,22 @@ impl Row<'_> {
         say(
             health.becn_packets,
             format!(
-                "{} packets with BECN: the receiver of this row was asked to slow down",
-                group(health.becn_packets)
+                "{} with BECN: the receiver of this row was asked to slow down",
+                counted(health.becn_packets, "packet")
             ),
         );
         say(
             health.icrc_bad_packets,
             format!(
-                "{} packets with a wrong ICRC: damage inside an adapter or switch, or in the capture",
-                group(health.icrc_bad_packets)
+                "{} with a wrong ICRC: damage inside an adapter or switch, or in the capture",
+                counted(health.icrc_bad_packets, "packet")
             ),
         );
         say(
             health.vcrc_bad_packets,
             format!(
-                "{} packets with a wrong VCRC: damage on a cable, or in the capture; check symbol errors of the links",
-                group(health.vcrc_bad_packets)
+                "{} with a wrong VCRC: damage on a cable, or in the capture; check symbol errors of the links",
+                counted(health.vcrc_bad_packets, "packet")
             ),
         );
         say(
@@ -166,15 +166,15 @@ impl Row<'_> {
         say(
             health.library_repeats,
             format!(
-                "{} datagrams sent again by UCX: they or their ACKs were lost or late; check discards, and UCX_UD_TIMEOUT",
-                group(health.library_repeats)
+                "{} sent again by UCX: they or their ACKs were lost or late; check discards, and UCX_UD_TIMEOUT",
+                counted(health.library_repeats, "datagram")
             ),
         );
         say(
             health.lost(),
             format!(
-                "capture loss of {} packets ({} to {}): they were acknowledged and never seen; the mirror port or the sink dropped them",
-                group(health.lost()),
+                "capture loss of {} ({} to {}): they were acknowledged and never seen; the mirror port or the sink dropped them",
+                counted(health.lost(), "packet"),
                 group(health.lost_at_least),
                 group(health.lost_at_most)
             ),
@@ -189,8 +189,8 @@ impl Row<'_> {
         say(
             health.late_packets,
             format!(
-                "{} packets behind a later PSN: sent again after a loss before the capture, or out of order (several paths)",
-                group(health.late_packets)
+                "{} behind a later PSN: sent again after a loss before the capture, or out of order (several paths)",
+                counted(health.late_packets, "packet")
             ),
         );
         findings

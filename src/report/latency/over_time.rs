@@ -7,10 +7,10 @@ use super::{number, size, time};
 use crate::model::profile::{ConnectionRow, LatencyBin, LatencyRow};
 use crate::model::{Histogram, Interval, Kind, Profile};
 use crate::report::ReportError;
-use crate::report::units::{group, utc};
+use crate::report::units::{duration, group, seconds_since, utc};
 use crate::report::who::{By, Label, Who};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 /// Coarse buckets and their counts.
@@ -21,6 +21,8 @@ type Counts = BTreeMap<u16, u64>;
 pub struct OverTime {
     /// Width of a bin in nanoseconds.
     pub bin_ns: i64,
+    /// The first packet of the captures, from which times are told, in nanoseconds since the epoch.
+    pub origin_ns: i64,
     /// Bins without a sample are left out.
     pub bins: BTreeMap<BinKey, Histogram>,
 }
@@ -113,7 +115,8 @@ pub fn over_time(profile: &Profile, wanted: &Wanted) -> Result<OverTime, ReportE
         };
         *counts.entry(key).or_default().entry(bin.bucket).or_default() += u64::from(bin.count);
     }
-    Ok(OverTime { bin_ns, bins: histograms(counts) })
+    let origin_ns = crate::report::origin_ns(profile, counts.keys().map(|key| key.time_ns).min());
+    Ok(OverTime { bin_ns, origin_ns, bins: histograms(counts) })
 }
 
 /// Times by size and rate. The rate is that of the messages which the connection began to send in the bin, answered or not.
@@ -157,8 +160,8 @@ fn histograms<K: Ord>(counts: BTreeMap<K, Counts>) -> BTreeMap<K, Histogram> {
     counts.into_iter().map(|(key, counts)| (key, Histogram::of_coarse(&counts))).collect()
 }
 
-const NOTHING: &str = "no time between a request and its answer could be measured: acknowledgements and responses belong to the reliable \
-                       services, and both directions must be in the capture\n";
+/// Most lines of times over time for people.
+const MAX_LINES: usize = 60;
 
 /// Names and values, in the order of the csv.
 fn values(times: &Histogram) -> [(&'static str, u64); 5] {
@@ -198,23 +201,37 @@ fn table<'a>(labels: &[&str], right: &[usize], rows: impl Iterator<Item = (Vec<S
 }
 
 impl OverTime {
-    /// A table for people.
+    /// A table for people, with so many bins together in a line that all fit on a screen; without rows, what is said of `nothing`.
     #[must_use]
-    pub fn table(&self) -> String {
-        let Some(first_ns) = self.bins.keys().map(|key| key.time_ns).min() else { return NOTHING.to_owned() };
+    pub fn table(&self, nothing: &str) -> String {
+        let times = || self.bins.keys().map(|key| i128::from(key.time_ns));
+        let Some((first_ns, last_ns)) = times().min().zip(times().max()) else { return nothing.to_owned() };
         let has_pairs = self.bins.keys().any(|key| key.pair.is_some());
         let labels: &[&str] =
             if has_pairs { &["interval", "from", "to", "time [s]"] } else { &["interval", "time [s]"] };
-        let rows = self.bins.iter().map(|(key, times)| {
-            let seconds = i128::from(key.time_ns) - i128::from(first_ns);
-            let mut row = vec![key.interval.to_owned()];
-            row.extend(names(key.pair.as_ref()));
-            row.push(format!("{:.6}", seconds as f64 / 1e9));
+        let of: BTreeSet<_> = self.bins.keys().map(|key| (key.interval, &key.pair)).collect();
+        let lines = (MAX_LINES / of.len()).max(1) as i128;
+        let bin_ns = i128::from(self.bin_ns);
+        let width_ns = bin_ns * (((last_ns - first_ns) / bin_ns + lines) / lines);
+        let mut sums: BTreeMap<(&str, &Pair, i128), Histogram> = BTreeMap::new();
+        for (key, times) in &self.bins {
+            let line_ns = first_ns + (i128::from(key.time_ns) - first_ns) / width_ns * width_ns;
+            let sum = sums.entry((key.interval, &key.pair, line_ns));
+            sum.and_modify(|sum| sum.merge(times)).or_insert_with(|| times.clone());
+        }
+        let whole = |ns: i128| i64::try_from(ns).unwrap_or(i64::MAX);
+        let rows = sums.iter().map(|((interval, pair, line_ns), times)| {
+            let mut row = vec![(*interval).to_owned()];
+            row.extend(names(pair.as_ref()));
+            row.push(seconds_since(self.origin_ns, whole(*line_ns)));
             (row, times)
         });
         let table = table(labels, &[labels.len() - 1], rows);
-        let width = crate::report::units::duration(self.bin_ns);
-        format!("bins of {width} from {}\n{table}", utc(first_ns))
+        format!(
+            "quantiles per {} from {}; time in s from the first packet\n{table}",
+            duration(whole(width_ns)),
+            utc(whole(first_ns))
+        )
     }
 
     /// `interval,src,dst,time_ns,samples,p10_ns,median_ns,p90_ns,p99_ns`; `src` and `dst` are empty where all pairs are together.
@@ -240,11 +257,11 @@ impl OverTime {
 }
 
 impl Surface {
-    /// A table for people.
+    /// A table for people; without rows, what is said of `nothing`.
     #[must_use]
-    pub fn table(&self) -> String {
+    pub fn table(&self, nothing: &str) -> String {
         if self.cells.is_empty() {
-            return NOTHING.to_owned();
+            return nothing.to_owned();
         }
         let has_pairs = self.cells.keys().any(|key| key.pair.is_some());
         let labels: &[&str] = if has_pairs {
@@ -258,6 +275,7 @@ impl Surface {
             row.push(size(Some(key.from_bytes)));
             row.push(match key.from_rate {
                 0 => "below 1".to_owned(),
+                1 => "1".to_owned(),
                 from => format!("{}-{}", group(from), group((from - 1).saturating_add(from))),
             });
             (row, times)

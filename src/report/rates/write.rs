@@ -5,7 +5,7 @@ use super::{
 };
 use crate::model::{SizeClass, SizeOf, SizeSums};
 use crate::report::matrix::Unit;
-use crate::report::units::{Scale, bytes, duration, group, utc};
+use crate::report::units::{Scale, bytes, duration, group, seconds_since, span, utc};
 use crate::report::who::{By, Label};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
@@ -21,23 +21,27 @@ const BAR: usize = 40;
 /// Fewer bins than this say little about peaks.
 const FEW_BINS: i64 = 10;
 
-/// Rates and distributions for people.
+/// Rates and distributions for people, of a profile or of captures that were read for them.
 #[must_use]
-pub fn table(rates: &Rates) -> String {
+pub fn table(rates: &Rates, is_profile: bool) -> String {
     let span_ns = rates.span_ns.1.saturating_sub(rates.span_ns.0);
     if span_ns == 0 {
         return "rates: no traffic\n".to_owned();
     }
     let mut text = format!(
-        "rates over {} from {}; peak: the highest mean over {}, found in steps of {}\n\n{}",
-        duration(span_ns),
+        "rates over {} from {}\npeak: the highest mean over {}, found in steps of {}; from and to are s from the first packet\n\n{}",
+        span(span_ns.unsigned_abs()),
         utc(rates.span_ns.0),
         duration(rates.window_ns),
         duration(rates.fine_ns),
         total(rates)
     );
     if span_ns / rates.fine_ns < FEW_BINS {
-        text.push_str("\nThe traffic lies in few bins, so rates are lower than they were: analyse the captures with a smaller --bin.\n");
+        let next = if is_profile { "analyse the captures with" } else { "choose" };
+        let _ = writeln!(
+            text,
+            "\nThe traffic lies in few bins, so rates are lower than they were: {next} a smaller --bin."
+        );
     }
     if rates.by.is_some() {
         text.push_str(&pairs(rates));
@@ -75,17 +79,17 @@ fn bits_per_second(rate: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// Seconds from the first bin.
-fn since_start(rates: &Rates, peak: Peak) -> String {
+/// Start and end of the window, as `--from` and `--to` take them.
+fn window(rates: &Rates, peak: Peak) -> [String; 2] {
     if peak.sum == 0 {
-        return "-".to_owned();
+        return ["-", "-"].map(str::to_owned);
     }
-    format!("{:.3}", peak.start_ns.saturating_sub(rates.span_ns.0) as f64 / 1e9)
+    [peak.start_ns, peak.start_ns.saturating_add(rates.window_ns)].map(|ns| seconds_since(rates.origin_ns, ns))
 }
 
 fn total(rates: &Rates) -> String {
     let course = &rates.total;
-    let mut table = new_table(&["", "in all", "mean", "peak", "peak from [s]"], 1);
+    let mut table = new_table(&["", "in all", "mean", "peak", "from [s]", "to [s]"], 1);
     let names = ["wire", "payload", "packets", "messages", "MPI messages", "MPI bytes"];
     for index in [WIRE_BYTES, PAYLOAD_BYTES, MPI_BYTES, PACKETS, MESSAGES, MPI_MESSAGES] {
         let Some(sum) = course.known(index, course.sums[index]) else { continue };
@@ -94,7 +98,8 @@ fn total(rates: &Rates) -> String {
         let (all, show): (String, fn(f64) -> String) =
             if is_bytes { (bytes(sum), bytes_per_second) } else { (group(sum), per_second) };
         let (mean, highest) = (rates.mean(sum), rates.peak(peak));
-        table.add_row([names[index].to_owned(), all, show(mean), show(highest), since_start(rates, peak)]);
+        let [from, to] = window(rates, peak);
+        table.add_row([names[index].to_owned(), all, show(mean), show(highest), from, to]);
         if index == WIRE_BYTES {
             table.add_row([String::new(), String::new(), bits_per_second(mean), bits_per_second(highest)]);
         }
@@ -124,7 +129,7 @@ fn pairs(rates: &Rates) -> String {
         let share = course.sums[WIRE_BYTES] as f64 * 100.0 / rates.total.sums[WIRE_BYTES].max(1) as f64;
         let mut row = vec![format!("{} → {}", src.name(), dst.name()), format!("{share:.1} %")];
         row.extend([rates.mean(course.sums[WIRE_BYTES]), highest(course)].map(|rate| scale.show(rate.round() as u64)));
-        row.push(since_start(rates, peak));
+        row.extend(window(rates, peak).into_iter().take(1));
         for index in [MESSAGES, PACKETS] {
             row.extend([rates.mean(course.sums[index]), rates.peak(course.peaks[index])].map(count));
         }

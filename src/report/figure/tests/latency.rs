@@ -100,7 +100,8 @@ fn over_time(bins: &[(i64, Histogram)]) -> OverTime {
     let bin = |(bin, times): &(i64, Histogram)| {
         (BinKey { interval: "acknowledged", pair: None, time_ns: bin * BIN_NS }, times.clone())
     };
-    OverTime { bin_ns: BIN_NS, bins: bins.iter().map(bin).collect() }
+    let origin_ns = bins.first().map_or(0, |(bin, _)| bin * BIN_NS);
+    OverTime { bin_ns: BIN_NS, origin_ns, bins: bins.iter().map(bin).collect() }
 }
 
 #[test]
@@ -110,7 +111,8 @@ fn percentiles_over_time_leave_gaps() {
         &subject(),
         &over_time(&[(5, coarse(1000)), (6, coarse(50_000)), (9, coarse(2000))]),
     ));
-    for text in ["median", "10 to 90 %", "99 %", "time from the first bin in ms (bins of 10 ms)", "1 µs", "100 µs", "0"]
+    for text in
+        ["median", "10 to 90 %", "99 %", "time from the first packet in ms (bins of 10 ms)", "1 µs", "100 µs", "0"]
     {
         assert!(has_text(&svg, text), "{text}: {:?}", texts(&svg));
     }
@@ -123,7 +125,7 @@ fn many_bins_of_times_are_added_up() {
     // 601 bins: eleven per sum, 55 sums.
     let bins: Vec<_> = (0..601).map(|bin| (bin, coarse(1000))).collect();
     let svg = svg(figure::latency_over_time(&subject(), &over_time(&bins)));
-    assert!(has_text(&svg, "time from the first bin in s (bins of 110 ms)"));
+    assert!(has_text(&svg, "time from the first packet in s (bins of 110 ms)"));
     assert_eq!(svg.matches("fill=\"#B2D5E8\"").count(), 55 + 1);
 }
 
@@ -134,7 +136,7 @@ fn repeated(bins: &[(i64, u32, u64, u64)]) -> Retransmissions {
         packets,
         repeated_packets,
     };
-    Retransmissions { by: By::Rank, bin_ns: BIN_NS, bins: bins.iter().map(bin).collect() }
+    Retransmissions { by: By::Rank, bin_ns: BIN_NS, origin_ns: 0, bins: bins.iter().map(bin).collect() }
 }
 
 #[test]
@@ -191,7 +193,7 @@ proptest! {
             figure::latency_histogram(&subject(), &latencies),
             figure::latency_sizes(&subject(), &latencies),
             figure::latency_surface(&subject(), &Surface { bin_ns, cells }),
-            figure::latency_over_time(&subject(), &OverTime { bin_ns, bins }),
+            figure::latency_over_time(&subject(), &OverTime { bin_ns, origin_ns: 0, bins }),
         ];
         for drawing in drawings {
             prop_assert!(!texts(&drawing.unwrap().svg().unwrap()).is_empty());
@@ -211,7 +213,7 @@ proptest! {
         };
         let mut bins: Vec<RepeatedBin> = bins.into_iter().map(row).collect();
         bins.sort_by_key(|bin| bin.time_ns);
-        match figure::retransmissions(&Retransmissions { by: By::Endpoint, bin_ns, bins }) {
+        match figure::retransmissions(&Retransmissions { by: By::Endpoint, bin_ns, origin_ns: 0, bins }) {
             Ok(drawing) => prop_assert!(!texts(&drawing.svg().unwrap()).is_empty()),
             Err(error) => prop_assert!(matches!(error, ReportError::NoRetransmissions)),
         }
