@@ -84,7 +84,7 @@ impl Histogram {
     /// Adds all values of another. The result keeps as many bits as the coarser of the two.
     pub fn merge(&mut self, other: &Self) {
         while self.kept_bits > other.kept_bits {
-            self.coarsen();
+            self.drop_bit();
         }
         let kept_bits = self.kept_bits;
         let others = other.buckets.iter().map(|&(found, count)| {
@@ -118,9 +118,12 @@ impl Histogram {
 
     /// Keeps one bit less of each value, if it may: half as many buckets, each twice as wide.
     pub fn coarsen(&mut self) {
-        if self.kept_bits <= FEWEST_BITS {
-            return;
+        if self.kept_bits > FEWEST_BITS {
+            self.drop_bit();
         }
+    }
+
+    fn drop_bit(&mut self) {
         let from = self.kept_bits;
         self.kept_bits -= 1;
         let buckets = std::mem::take(&mut self.buckets);
@@ -343,6 +346,18 @@ mod tests {
                 assert!(found >= of, "{value}");
             }
             last = Some((value, found));
+        }
+    }
+
+    /// The coarse ones of times over time keep fewer bits than any other.
+    #[test]
+    fn a_coarse_one_can_be_added_to_any() {
+        let coarse = Histogram::of_coarse(&BTreeMap::from([(coarse_bucket(1000), 3)]));
+        for mut sum in [Histogram::default(), of(&[1000, 2000])] {
+            let before = sum.samples();
+            sum.merge(&coarse);
+            assert_eq!(sum.samples(), before + 3);
+            assert!(sum.quantile(0.5).abs_diff(1000) <= 1000 / 16, "{}", sum.quantile(0.5));
         }
     }
 
