@@ -428,3 +428,19 @@ fn what_a_profile_cannot_say_is_said() {
     let without = run(&[]);
     assert!(without.stdout.contains("--no-mpi") && without.stdout.contains("request"), "{}", without.stdout);
 }
+
+/// The place of a peak, given back as a window of time, shows the traffic of the peak.
+#[test]
+fn a_peak_is_found_again_by_its_window() {
+    let path = crate::tools::sample("openib-mixed-4x1");
+    let wire = |arguments: &[&str]| -> Vec<String> {
+        let table = crate::tools::result(&[&["rates"], arguments].concat(), &[&path]);
+        let row = table.lines().find(|line| line.trim_start().starts_with("wire")).expect("wire").to_owned();
+        row.split_whitespace().map(str::to_owned).collect()
+    };
+    // wire SUM UNIT MEAN UNIT PEAK UNIT FROM TO
+    let whole = wire(&[]);
+    let window = wire(&["--from", &whole[7], "--to", &whole[8]]);
+    assert_eq!(window[3..5], whole[5..7], "{whole:?}, {window:?}");
+    assert_ne!(whole[3..5], whole[5..7]);
+}

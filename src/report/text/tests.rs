@@ -162,7 +162,7 @@ fn timelines_add_up_bins_and_refuse_others() {
                     3000000,1,0,20,20000,30000,40000,100\n";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
     let error = of(Some(1_500_000)).unwrap_err().to_string();
-    assert!(error.contains("1500000 ns") && error.contains("1000000 ns") && error.contains("--bin"), "{error}");
+    assert!(error.contains("1.5 ms") && error.contains("1 ms") && error.contains("--bin"), "{error}");
     let text = timeline_table(&of(None).unwrap(), &PLAIN);
     // Bins 1 to 4 ms: the two in the middle are empty and shown.
     let rows: Vec<Vec<&str>> = text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
