@@ -229,7 +229,7 @@ pub fn align(sights: Vec<Sights>, names: &[String], given: &[Option<Given>], ref
     for root in 0..inputs.len() {
         // The next step is the one after which most is known.
         while let Some((edge, from, to)) = surest(&edges, &known) {
-            let step = if to == edge.inputs.1 { edge.clock } else { inverse(&edge.clock) };
+            let step = if to == edge.inputs.1 { edge.clock } else { edge.clock.inverse() };
             let Known { clock: before, reference, uncertainty_ns } = known[&from].clone();
             let clock = if edge.agrees { before } else { step.on(&before) };
             let uncertainty_ns = uncertainty_ns + edge.uncertainty_ns;
@@ -270,10 +270,6 @@ fn surest<'a>(edges: &'a [Edge], known: &BTreeMap<usize, Known>) -> Option<(&'a 
     });
     let best = ways.min_by(|one, other| one.0.total_cmp(&other.0).then((one.2, one.3).cmp(&(other.2, other.3))));
     best.map(|(_, edge, from, to)| (edge, from, to))
-}
-
-fn inverse(clock: &Clock) -> Clock {
-    Clock { own_ns: clock.reference_ns, reference_ns: clock.own_ns, gain: 1.0 / (1.0 + clock.gain) - 1.0 }
 }
 
 /// Compares two inputs; `None` where they hold nothing in common.

@@ -101,11 +101,7 @@ pub(super) fn clocks(path: Option<&Path>, inputs: &[PathBuf]) -> anyhow::Result<
         manifest.captures.iter().filter_map(|capture| Some((place(&capture.file), capture.clock?))).collect();
     let clock = |input: &PathBuf| {
         let clock = known.get(&place(input))?;
-        let own = Clock {
-            own_ns: clock.at_ns,
-            reference_ns: clock.at_ns.saturating_sub(clock.offset_ns),
-            gain: 1.0 / (1.0 + clock.drift_ppm * 1e-6) - 1.0,
-        };
+        let own = Clock::ahead(clock.at_ns, clock.offset_ns, clock.drift_ppm * 1e-6);
         Some((input.clone(), (own, clock.uncertainty_ns)))
     };
     let clocks: BTreeMap<_, _> = inputs.iter().filter_map(clock).collect();

@@ -20,6 +20,18 @@ impl Default for Clock {
 }
 
 impl Clock {
+    /// One that shows `own_ns` when it is `ahead_ns` ahead of the other, and that runs faster by `drift`, as a share.
+    #[must_use]
+    pub fn ahead(own_ns: i64, ahead_ns: i64, drift: f64) -> Self {
+        Self { own_ns, reference_ns: own_ns.saturating_sub(ahead_ns), gain: 1.0 / (1.0 + drift) - 1.0 }
+    }
+
+    /// The other clock on this one.
+    #[must_use]
+    pub fn inverse(&self) -> Self {
+        Self { own_ns: self.reference_ns, reference_ns: self.own_ns, gain: 1.0 / (1.0 + self.gain) - 1.0 }
+    }
+
     /// A time of this capture on the other clock.
     #[inline]
     #[must_use]

@@ -3,6 +3,7 @@
 use super::units::{bytes, group};
 use super::who::{By, Label, Who};
 use crate::model::{Kind, Profile};
+use crate::report::columns::columns;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -51,14 +52,7 @@ pub fn table(collectives: &Collectives, mpi_read: bool) -> String {
         total.messages += sums.messages;
         total.mpi_bytes = total.mpi_bytes.saturating_add(sums.mpi_bytes);
     }
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["operation", "pairs", "messages", "MPI bytes", "bytes per message"]);
-    for column in 1..5 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
-        }
-    }
+    let mut table = columns(&["operation", "pairs", "messages", "MPI bytes", "bytes per message"], 1..5);
     for (operation, (pairs, total)) in operations {
         let mean = total.mpi_bytes / total.messages.max(1);
         table.add_row([operation.to_owned(), group(pairs), group(total.messages), bytes(total.mpi_bytes), bytes(mean)]);

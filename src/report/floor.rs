@@ -24,7 +24,7 @@
 //! (58; 70 of `RoCEv1` and IPv6), and what the operation adds; what lies between Ethernet frames does not. The switches of the way back and forth lie in
 //! an interval at the requester's port, which a sink of both ports shows. At the responder's port they do not: there a floor without hops is right.
 
-use super::latency::{Key, number, size, time};
+use super::latency::{Key, LABELS, labelled, number, time};
 use super::units::{bytes, duration, group};
 use crate::model::link::Speed;
 use crate::model::{Coverage, Histogram, Interval, Kind, Profile, Verb};
@@ -170,32 +170,18 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Cover
     if latencies.is_empty() {
         return nothing.to_owned();
     }
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    let mut header = vec!["interval", "verb", "size"];
-    let has_pairs = latencies.keys().any(|key| key.pair.is_some());
-    if has_pairs {
-        header.extend(["from", "to"]);
-    }
-    let labels = header.len();
-    header.extend(["samples", "floor", "median", "deviation", "median / floor", "error"]);
-    let columns = header.len();
-    table.set_header(header);
-    for column in labels..columns {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
-        }
-    }
-    for (key, times) in latencies {
-        let mut row = vec![key.interval.to_owned(), key.verb.to_owned(), size(key.from_bytes)];
-        if let Some((src, dst)) = &key.pair {
-            row.extend([src.name(), dst.name()]);
-        }
-        let ratio = path.ratio(key, times).map_or_else(|| "-".to_owned(), shown);
-        row.extend([group(times.samples()), time(path.floor_ns(key)), time(times.quantile(0.5) as f64)]);
-        row.extend([time(times.standard_deviation()), ratio, format!("+- {}", time(path.error_ns(key, coverage)))]);
-        table.add_row(row);
-    }
+    let header = ["samples", "floor", "median", "deviation", "median / floor", "error"];
+    let row = |key: &Key, times: &Histogram| {
+        vec![
+            group(times.samples()),
+            time(path.floor_ns(key)),
+            time(times.quantile(0.5) as f64),
+            time(times.standard_deviation()),
+            path.ratio(key, times).map_or_else(|| "-".to_owned(), shown),
+            format!("+- {}", time(path.error_ns(key, coverage))),
+        ]
+    };
+    let table = labelled(latencies, &header, row);
     let share = coverage.same_time as f64 * 100.0 / stamped(coverage).max(1) as f64;
     let stamps = match coverage.same_time {
         0 => "no record has the stamp of the one before it".to_owned(),
@@ -215,7 +201,7 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Cover
     format!(
         "{}\n\nfloor   links of {}, {} {switches} of {} each way, path MTU {}; the smallest message of each size, at the requester's port\n\
          error   the clock ticks every {}; {stamps}{clocks}\n",
-        table.trim_fmt(),
+        table,
         path.speed.describe(),
         path.hops,
         duration(i64::from(path.switch_ns)),
@@ -257,17 +243,15 @@ pub fn csv(
     coverage: &Coverage,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    writeln!(out, "interval,verb,from_bytes,src,dst,samples,floor_ns,median_ns,standard_deviation_ns,ratio,error_ns")?;
+    writeln!(out, "{LABELS},samples,floor_ns,median_ns,standard_deviation_ns,ratio,error_ns")?;
     for (key, times) in latencies {
-        let from_bytes = key.from_bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
-        let (src, dst) = key.pair.as_ref().map(|(src, dst)| (src.to_string(), dst.to_string())).unwrap_or_default();
         let cell = |(name, value): (&str, Option<f64>)| match value {
             None => String::new(),
             Some(ratio) if name == "ratio" => format!("{ratio:.3}"),
             Some(value) => number(value),
         };
         let values = values(key, times, path, coverage).map(cell).join(",");
-        writeln!(out, "{},{},{from_bytes},{src},{dst},{values}", key.interval, key.verb)?;
+        writeln!(out, "{},{values}", key.csv())?;
     }
     Ok(())
 }
@@ -280,16 +264,10 @@ pub fn json(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let row = |(key, times): (&Key, &Histogram)| {
-        let pair = key.pair.as_ref().map(|(src, dst)| [src.to_string(), dst.to_string()]);
-        let mut object = json!({
-            "interval": key.interval, "verb": key.verb, "from_bytes": key.from_bytes,
-            "src": pair.as_ref().map(|pair| &pair[0]), "dst": pair.as_ref().map(|pair| &pair[1]),
-        });
-        if let Some(object) = object.as_object_mut() {
-            object.extend(values(key, times, path, coverage).map(|(name, value)| (name.to_owned(), json!(value))));
-            // A count, which is no time.
-            object.insert("samples".to_owned(), json!(times.samples()));
-        }
+        let mut object = key.json();
+        object.extend(values(key, times, path, coverage).map(|(name, value)| (name.to_owned(), json!(value))));
+        // A count, which is no time.
+        object.insert("samples".to_owned(), json!(times.samples()));
         object
     };
     let document = json!({

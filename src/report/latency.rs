@@ -3,8 +3,10 @@
 //! Histograms of connections are added up, so a quantile of a pair is that of all its samples, whatever files and connections they came
 //! from; it is exact to three significant digits, and minimum, maximum, mean and standard deviation are exact.
 
+mod labels;
 mod over_time;
 
+pub(super) use labels::{LABELS, labelled};
 pub use over_time::{BinKey, CellKey, OverTime, Surface, Wanted, over_time, surface};
 
 use super::ReportError;
@@ -239,37 +241,24 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, nothing: &str)
     if latencies.is_empty() {
         return nothing.to_owned();
     }
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
     let above = format!("> {}", time(limit_ns as f64));
-    let has_pairs = latencies.keys().any(|key| key.pair.is_some());
-    let mut header = vec!["interval", "verb", "size"];
-    if has_pairs {
-        header.extend(["from", "to"]);
-    }
-    let labels = header.len();
-    header.extend(["samples", "min", "median", "mean", "p90", "p99", "max", "deviation", &above]);
-    let columns = header.len();
-    table.set_header(header);
-    for column in labels..columns {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
-        }
-    }
-    for (key, times) in latencies {
-        let mut row = vec![key.interval.to_owned(), key.verb.to_owned(), size(key.from_bytes)];
-        if let Some((src, dst)) = &key.pair {
-            row.extend([src.name(), dst.name()]);
-        }
-        row.push(group(times.samples()));
+    let header = ["samples", "min", "median", "mean", "p90", "p99", "max", "deviation", above.as_str()];
+    let row = |_: &Key, times: &Histogram| {
         let of = |ns: u64| time(ns as f64);
-        row.extend([of(times.min()), of(times.quantile(0.5)), time(times.mean())]);
-        row.extend([of(times.quantile(0.9)), of(times.quantile(0.99)), of(times.max())]);
-        row.push(time(times.standard_deviation()));
-        row.push(format!("{:.1} %", times.above(limit_ns) as f64 * 100.0 / times.samples().max(1) as f64));
-        table.add_row(row);
-    }
-    format!("{}\n", table.trim_fmt())
+        let share = times.above(limit_ns) as f64 * 100.0 / times.samples().max(1) as f64;
+        vec![
+            group(times.samples()),
+            of(times.min()),
+            of(times.quantile(0.5)),
+            time(times.mean()),
+            of(times.quantile(0.9)),
+            of(times.quantile(0.99)),
+            of(times.max()),
+            time(times.standard_deviation()),
+            format!("{share:.1} %"),
+        ]
+    };
+    format!("{}\n", labelled(latencies, &header, row))
 }
 
 /// Names and values of a histogram, in the order of the csv.
@@ -290,15 +279,13 @@ fn values(times: &Histogram, limit_ns: u64) -> [(&'static str, f64); 11] {
     ]
 }
 
-/// `interval,verb,from_bytes,src,dst` and the values; `src` and `dst` are empty where all pairs are together, `from_bytes` where all sizes are.
+/// A row of labels ([`LABELS`]) and values for each histogram.
 pub fn csv(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn Write) -> io::Result<()> {
     let names = values(&Histogram::default(), limit_ns).map(|(name, _)| name).join(",");
-    writeln!(out, "interval,verb,from_bytes,src,dst,{names}")?;
+    writeln!(out, "{LABELS},{names}")?;
     for (key, times) in latencies {
-        let from_bytes = key.from_bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
-        let (src, dst) = key.pair.as_ref().map(|(src, dst)| (src.to_string(), dst.to_string())).unwrap_or_default();
         let values = values(times, limit_ns).map(|(_, value)| number(value)).join(",");
-        writeln!(out, "{},{},{from_bytes},{src},{dst},{values}", key.interval, key.verb)?;
+        writeln!(out, "{},{values}", key.csv())?;
     }
     Ok(())
 }
@@ -311,15 +298,9 @@ pub(super) fn number(value: f64) -> String {
 /// One object with the rows of the csv, and the buckets of each as pairs of nanoseconds and count.
 pub fn json(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn Write) -> io::Result<()> {
     let row = |(key, times): (&Key, &Histogram)| {
-        let pair = key.pair.as_ref().map(|(src, dst)| [src.to_string(), dst.to_string()]);
-        let mut object = json!({
-            "interval": key.interval, "verb": key.verb, "from_bytes": key.from_bytes,
-            "src": pair.as_ref().map(|pair| &pair[0]), "dst": pair.as_ref().map(|pair| &pair[1]),
-            "buckets": times.values().collect::<Vec<_>>(),
-        });
-        if let Some(object) = object.as_object_mut() {
-            object.extend(values(times, limit_ns).map(|(name, value)| (name.to_owned(), json!(value))));
-        }
+        let mut object = key.json();
+        object.insert("buckets".to_owned(), json!(times.values().collect::<Vec<_>>()));
+        object.extend(values(times, limit_ns).map(|(name, value)| (name.to_owned(), json!(value))));
         object
     };
     let rows: Vec<_> = latencies.iter().map(row).collect();

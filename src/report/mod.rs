@@ -4,6 +4,7 @@
 //! form, and add nothing.
 
 pub mod collectives;
+mod columns;
 pub mod csv;
 pub mod figure;
 pub mod floor;

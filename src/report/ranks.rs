@@ -2,6 +2,7 @@
 
 use crate::model::profile::RankRow;
 use crate::model::{Kind, Profile};
+use crate::report::columns::columns;
 use ibscope_parsers::Endpoint;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -20,9 +21,7 @@ pub fn ranks_table(profile: &Profile) -> String {
         return "no rank is known: no message named one (is there MPI traffic in the capture, from its start?)\n"
             .to_owned();
     }
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["rank", "node", "endpoint", "queue pairs", "library", "evidence", "confidence"]);
+    let mut table = columns(&["rank", "node", "endpoint", "queue pairs", "library", "evidence", "confidence"], []);
     for rows in profile.ranks.chunk_by(|a, b| (a.rank, &a.endpoint) == (b.rank, &b.endpoint)) {
         let Some(first) = rows.first() else { continue };
         let endpoint = first.endpoint.parse::<Endpoint>().ok();

@@ -4,6 +4,7 @@ use super::matrix::{Cell, Matrix, Selection, Unit};
 use super::timeline::Timeline;
 use super::who::By;
 use super::who::Label;
+use crate::report::columns::columns;
 use std::fmt::Write as _;
 
 mod summary;
@@ -162,9 +163,8 @@ fn pairs(text: &mut String, matrix: &Matrix) {
         )
     });
     rows.truncate(TOP_PAIRS);
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header([shown.as_str(), "messages", "MPI bytes", "payload bytes", "wire bytes", "packets"]);
+    let header = [shown.as_str(), "messages", "MPI bytes", "payload bytes", "wire bytes", "packets"];
+    let mut table = columns(&header, 1..header.len());
     for (src, dst, cell) in rows {
         table.add_row([
             format!("{} → {}", src.name(), dst.name()),
@@ -175,14 +175,7 @@ fn pairs(text: &mut String, matrix: &Matrix) {
             group(cell.packets),
         ]);
     }
-    right_align(&mut table);
     let _ = writeln!(text, "{}", table.trim_fmt());
-}
-
-fn right_align(table: &mut comfy_table::Table) {
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(comfy_table::CellAlignment::Right);
-    }
 }
 
 fn footer(text: &mut String, matrix: &Matrix) {

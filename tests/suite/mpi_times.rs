@@ -37,6 +37,15 @@ const fn ucx(payload: &[u8], id: u8) -> bool {
 const RESPONSES: std::ops::RangeInclusive<u8> = 0x0D..=0x10;
 const WRITES: std::ops::RangeInclusive<u8> = 0x06..=0x0A;
 
+const UCX_READ: Looks = Looks {
+    run: "ompi-rc-ring2",
+    verb: "READ",
+    asks: |payload| ucx(payload, 9),
+    done: |payload| ucx(payload, 10),
+    data: RESPONSES,
+    by_sender: false,
+};
+
 const LOOKS: [Looks; 4] = [
     Looks {
         run: "ompi-openib-ring2",
@@ -54,22 +63,8 @@ const LOOKS: [Looks; 4] = [
         data: WRITES,
         by_sender: true,
     },
-    Looks {
-        run: "ompi-rc-ring2",
-        verb: "READ",
-        asks: |payload| ucx(payload, 9),
-        done: |payload| ucx(payload, 10),
-        data: RESPONSES,
-        by_sender: false,
-    },
-    Looks {
-        run: "ompi-rc-delay5ms-ring2",
-        verb: "READ",
-        asks: |payload| ucx(payload, 9),
-        done: |payload| ucx(payload, 10),
-        data: RESPONSES,
-        by_sender: false,
-    },
+    UCX_READ,
+    Looks { run: "ompi-rc-delay5ms-ring2", ..UCX_READ },
 ];
 
 /// A rendezvous as a slow look at one port finds it: when its ready to send, first and last data, and what says that it is done were seen, in nanoseconds.

@@ -13,6 +13,7 @@ use super::super::units::{bytes, counted, group};
 use super::row::severity;
 use crate::model::profile::Repeats;
 use crate::model::{Health, Kind, Profile};
+use crate::report::columns::columns;
 use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -165,8 +166,6 @@ pub fn table(profile: &Profile) -> String {
         Some(name) => format!("{endpoint} {name}"),
         None => endpoint.to_string(),
     };
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
     let header = [
         "port",
         "way",
@@ -182,12 +181,7 @@ pub fn table(profile: &Profile) -> String {
         "VCRC",
         "capture loss",
     ];
-    table.set_header(header);
-    for column in 2..header.len() - 1 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
-        }
-    }
+    let mut table = columns(&header, 2..header.len() - 1);
     for ((endpoint, direction), link) in rows.iter().take(MOST_ROWS) {
         let health = &link.health;
         let loss = match link.capture_loss() {

@@ -7,6 +7,7 @@ use super::{number, size, time};
 use crate::model::profile::{ConnectionRow, LatencyBin, LatencyRow};
 use crate::model::{Histogram, Interval, Kind, Profile};
 use crate::report::ReportError;
+use crate::report::columns::columns;
 use crate::report::units::{duration, group, seconds_since, utc};
 use crate::report::who::{By, Label, Who};
 use serde_json::json;
@@ -182,15 +183,8 @@ fn names(pair: Option<&(Label, Label)>) -> Vec<String> {
 
 /// A table for people, of rows with the same first columns.
 fn table<'a>(labels: &[&str], right: &[usize], rows: impl Iterator<Item = (Vec<String>, &'a Histogram)>) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    let numbers = ["samples", "p10", "median", "p90", "p99"];
-    table.set_header(labels.iter().chain(&numbers));
-    for column in right.iter().copied().chain(labels.len()..labels.len() + numbers.len()) {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
-        }
-    }
+    let header = [labels, &["samples", "p10", "median", "p90", "p99"]].concat();
+    let mut table = columns(&header, right.iter().copied().chain(labels.len()..header.len()));
     for (mut row, times) in rows {
         let [(_, samples), quantiles @ ..] = values(times);
         row.push(group(samples));

@@ -4,10 +4,11 @@ use super::{
     Course, MESSAGES, MPI_BYTES, MPI_MESSAGES, PACKETS, PAYLOAD_BYTES, Peak, Rates, VALUES, Values, WIRE_BYTES,
 };
 use crate::model::{SizeClass, SizeOf, SizeSums};
+use crate::report::columns::columns;
 use crate::report::matrix::Unit;
 use crate::report::units::{Scale, bytes, duration, group, seconds_since, span, utc};
 use crate::report::who::{By, Label};
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::CellAlignment;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -50,16 +51,6 @@ pub fn table(rates: &Rates, is_profile: bool) -> String {
     text
 }
 
-fn new_table(header: &[&str], left: usize) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(header);
-    for column in table.column_iter_mut().skip(left) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
 /// A count per second.
 fn per_second(rate: f64) -> String {
     if rate > 0.0 && rate < 10.0 { format!("{rate:.1} /s") } else { format!("{} /s", group(rate.round() as u64)) }
@@ -89,7 +80,7 @@ fn window(rates: &Rates, peak: Peak) -> [String; 2] {
 
 fn total(rates: &Rates) -> String {
     let course = &rates.total;
-    let mut table = new_table(&["", "in all", "mean", "peak", "from [s]", "to [s]"], 1);
+    let mut table = columns(&["", "in all", "mean", "peak", "from [s]", "to [s]"], 1..6);
     let names = ["wire", "payload", "packets", "messages", "MPI messages", "MPI bytes"];
     for index in [WIRE_BYTES, PAYLOAD_BYTES, MPI_BYTES, PACKETS, MESSAGES, MPI_MESSAGES] {
         let Some(sum) = course.known(index, course.sums[index]) else { continue };
@@ -122,7 +113,7 @@ fn pairs(rates: &Rates) -> String {
     let scale = Scale::for_table(Unit::WireBytes, largest as u64);
     let wire = format!("wire {}/s", scale.unit());
     let header = [title.as_str(), "share", &wire, "peak", "from [s]", "messages/s", "peak", "packets/s", "peak"];
-    let mut table = new_table(&header, 1);
+    let mut table = columns(&header, 1..header.len());
     let count = |rate: f64| per_second(rate).trim_end_matches(" /s").to_owned();
     for ((src, dst), course) in rows {
         let peak = course.peaks[WIRE_BYTES];
@@ -157,7 +148,7 @@ fn distributions(rates: &Rates) -> String {
             continue;
         }
         let most = rows.iter().map(|(_, sums)| sums.count).max().unwrap_or(1).max(1);
-        let mut table = new_table(&[title, each, "count", "share", "bytes", ""], 1);
+        let mut table = columns(&[title, each, "count", "share", "bytes", ""], 1..6);
         if let Some(column) = table.column_mut(5) {
             column.set_cell_alignment(CellAlignment::Left);
         }

@@ -1,0 +1,60 @@
+//! What the renderings of times have in common: which interval, verb, size and pair a row is of.
+
+use super::{Key, size};
+use crate::model::Histogram;
+use crate::report::columns::columns;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The first columns of every csv.
+pub(in crate::report) const LABELS: &str = "interval,verb,from_bytes,src,dst";
+
+impl Key {
+    /// Its fields as in [`LABELS`]; `src` and `dst` are empty where all pairs are together, `from_bytes` where all sizes are.
+    pub(in crate::report) fn csv(&self) -> String {
+        let from_bytes = self.from_bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
+        let (src, dst) = self.pair.as_ref().map(|(src, dst)| (src.to_string(), dst.to_string())).unwrap_or_default();
+        format!("{},{},{from_bytes},{src},{dst}", self.interval, self.verb)
+    }
+
+    /// The same as members of an object; null where they are empty in the csv.
+    pub(in crate::report) fn json(&self) -> Map<String, Value> {
+        let [src, dst] = match &self.pair {
+            Some((src, dst)) => [src, dst].map(|label| json!(label.to_string())),
+            None => [Value::Null, Value::Null],
+        };
+        let from_bytes = json!(self.from_bytes);
+        [
+            ("interval", json!(self.interval)),
+            ("verb", json!(self.verb)),
+            ("from_bytes", from_bytes),
+            ("src", src),
+            ("dst", dst),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
+    }
+}
+
+/// A table for people: the labels, and what `row` says under `header`.
+pub(in crate::report) fn labelled(
+    latencies: &BTreeMap<Key, Histogram>,
+    header: &[&str],
+    row: impl Fn(&Key, &Histogram) -> Vec<String>,
+) -> String {
+    let has_pairs = latencies.keys().any(|key| key.pair.is_some());
+    let labels: &[&str] =
+        if has_pairs { &["interval", "verb", "size", "from", "to"] } else { &["interval", "verb", "size"] };
+    let all = [labels, header].concat();
+    let mut table = columns(&all, labels.len()..all.len());
+    for (key, times) in latencies {
+        let mut cells = vec![key.interval.to_owned(), key.verb.to_owned(), size(key.from_bytes)];
+        if let Some((src, dst)) = &key.pair {
+            cells.extend([src.name(), dst.name()]);
+        }
+        cells.extend(row(key, times));
+        table.add_row(cells);
+    }
+    table.trim_fmt()
+}
