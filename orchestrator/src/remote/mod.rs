@@ -3,11 +3,36 @@
 //! A command is an argument vector and never text for a shell. On the way of ssh there is a shell by nature: [`quote`] keeps
 //! every argument whole there.
 
+mod connect;
+pub mod local;
+pub mod process;
 pub mod quote;
+mod script;
+pub mod ssh;
+
+pub use local::Local;
+pub use ssh::Ssh;
+
 
 use std::io;
+use std::num::NonZero;
 use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
 use std::time::Duration;
+
+/// Where programs are looked up by those that we start: nobody else's `PATH` has a say.
+pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Bytes of output that are taken from a command; one that says more is ended.
+pub const MOST_OUTPUT_BYTES: usize = 64 << 20;
+
+/// Bytes as text for people, without the line ends and other controls that a program on a node may put in.
+pub fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join("; ").chars().map(|c| if c.is_control() { '?' } else { c }).take(600).collect()
+}
 
 /// What a command left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,4 +173,48 @@ pub trait Files: Runner {
         idle: Duration,
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<u64, RemoteError>;
+}
+
+/// Does `work` for every item, at most `most` at a time; the results in the items' order.
+pub fn parallel<T: Sync, R: Send>(items: &[T], most: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = Mutex::new(items.iter().enumerate());
+    let results = Mutex::new(Vec::with_capacity(items.len()));
+    let take = || next.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
+    let one = || {
+        while let Some((place, item)) = take() {
+            let result = work(item);
+            results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((place, result));
+        }
+    };
+    thread::scope(|scope| {
+        let workers = NonZero::new(most.min(items.len())).map_or(0, |workers| workers.get() - 1);
+        for _ in 0..workers {
+            scope.spawn(one);
+        }
+        one();
+    });
+    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.sort_by_key(|(place, _)| *place);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn results_stand_in_the_items_order_and_no_more_than_so_many_run() {
+        let items: Vec<u64> = (0..40).collect();
+        let (running, peak) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let results = parallel(&items, 4, |item| {
+            peak.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis((item * 7) % 5));
+            running.fetch_sub(1, Ordering::SeqCst);
+            item * item
+        });
+        assert_eq!(results, (0..40).map(|item| item * item).collect::<Vec<u64>>());
+        assert!((2..=4).contains(&peak.load(Ordering::SeqCst)));
+        assert!(parallel(&[] as &[u8], 4, |item| *item).is_empty());
+    }
 }
