@@ -3,4 +3,5 @@
 //! This crate knows no packets. So far it holds the [`manifest`]: what a run leaves for the analysis.
 #![forbid(unsafe_code)]
 
+pub mod fabric;
 pub mod manifest;
