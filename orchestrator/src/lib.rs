@@ -8,6 +8,7 @@ pub mod config;
 pub mod fabric;
 pub mod guid;
 pub mod job;
+pub mod journal;
 pub mod manifest;
 pub mod name;
 pub mod plan;
