@@ -9,6 +9,8 @@ pub mod fabric;
 pub mod guid;
 pub mod job;
 pub mod manifest;
+mod mirror;
 pub mod name;
 pub mod plan;
+mod stamp;
 pub mod step;
