@@ -5,6 +5,7 @@
 
 pub mod capture;
 pub mod config;
+mod effort;
 pub mod fabric;
 pub mod guid;
 pub mod job;
@@ -14,5 +15,7 @@ mod mirror;
 pub mod name;
 pub mod plan;
 pub mod remote;
+pub mod run;
 mod stamp;
 pub mod step;
+pub mod undo;

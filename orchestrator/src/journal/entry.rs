@@ -167,6 +167,8 @@ pub struct Record {
     pub opened_ns: i64,
     /// How far the run is.
     pub phase: Phase,
+    /// All of its steps were done once.
+    pub has_started: bool,
     /// How far each step of the plan is.
     pub progress: Vec<Progress>,
     /// Why steps could not be done, by their places.
@@ -188,6 +190,7 @@ impl Record {
             plan: *plan,
             opened_ns: at_ns,
             phase: Phase::Starting,
+            has_started: false,
             progress,
             failed: BTreeMap::new(),
             fetched: BTreeMap::new(),
@@ -213,7 +216,10 @@ impl Record {
                 self.fetched.insert(*step, fetched.clone());
                 *step < self.progress.len()
             }
-            Entry::Started { .. } => self.reach(Phase::Running),
+            Entry::Started { .. } => {
+                self.has_started = true;
+                self.reach(Phase::Running)
+            }
             Entry::Undoing { .. } => self.reach(Phase::Undoing),
             Entry::Left { what, .. } => {
                 self.left.clone_from(what);

@@ -71,7 +71,7 @@ pub struct Journal {
     plan: Plan,
     opened_ns: i64,
     inner: Mutex<Inner>,
-    _lock: JobLock,
+    lock: JobLock,
 }
 
 struct Inner {
@@ -90,7 +90,7 @@ impl Journal {
         append(&mut file, &entry).map_err(failed("the journal cannot be written"))?;
         sync_folder(&path).map_err(failed("the folder cannot be synced"))?;
         let record = Record::opened(entry).map(|(record, _)| record).ok_or_else(|| broken(&path, 1, "no opening"))?;
-        Ok(Self { path, plan, opened_ns, inner: Mutex::new(Inner { file, record, observer: None }), _lock: lock })
+        Ok(Self { path, plan, opened_ns, inner: Mutex::new(Inner { file, record, observer: None }), lock })
     }
 
     /// Goes on with a journal; none where nothing stands in it, so that nothing was done.
@@ -101,7 +101,7 @@ impl Journal {
         let file = OpenOptions::new().append(true).open(&path).map_err(failed("the journal cannot be opened"))?;
         file.set_len(used as u64).map_err(failed("the journal's last line cannot be dropped"))?;
         let (plan, opened_ns) = (record.plan.clone(), record.opened_ns);
-        Ok(Some(Self { path, plan, opened_ns, inner: Mutex::new(Inner { file, record, observer: None }), _lock: lock }))
+        Ok(Some(Self { path, plan, opened_ns, inner: Mutex::new(Inner { file, record, observer: None }), lock }))
     }
 
     /// The file.
@@ -117,6 +117,11 @@ impl Journal {
     /// When it was opened, in nanoseconds since the epoch.
     pub fn opened_ns(&self) -> i64 {
         self.opened_ns
+    }
+
+    /// The lock on the job, once the journal is done with.
+    pub(crate) fn into_lock(self) -> JobLock {
+        self.lock
     }
 
     /// What it says now.
