@@ -9,7 +9,7 @@ use crate::step::CaptureStep;
 use sha2::{Digest, Sha256};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -77,9 +77,11 @@ pub(super) fn write_manifest(effort: Effort<'_>, path: &Path, manifest: &Manifes
     fs::rename(&beside, path).map_err(failed)
 }
 
-/// Opens a file that nobody else may read.
+/// Opens a file that nobody else may read, also where it is there already.
 fn private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    options.create(true).mode(0o600).open(path)
+    let file = options.create(true).mode(0o600).open(path)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 fn fetch(effort: Effort<'_>, node: &Node<'_>, step: &CaptureStep, bytes: u64, folder: &Path) -> Result<Fetched, Refusal> {

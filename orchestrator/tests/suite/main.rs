@@ -5,3 +5,4 @@ mod cut_off;
 mod lab;
 mod local;
 mod ssh;
+mod sshd;
