@@ -292,7 +292,7 @@ mod tests {
         for (text, what) in [
             ("", "not a manifest"),
             ("{\"version\": 2, \"job_id\": 1}", "version 2"),
-            ("{\"version\": 1, \"job_id\": 1, \"nodes\": []}", "unknown field `nodes`"),
+            ("{\"version\": 1, \"job_id\": 1, \"node\": []}", "unknown field `node`"),
         ] {
             let message = read(text).unwrap_err().to_string();
             assert!(message.contains(what) && message.contains("manifest.json"), "{message}");
