@@ -51,7 +51,8 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, Box<dyn E
             Some((name, value)) if name.starts_with("--") => (name.to_owned(), Some(value.to_owned())),
             _ => (word, None),
         };
-        let mut value = || inline.clone().or_else(|| words.next()).ok_or_else(|| format!("option {name} needs a value"));
+        let mut value =
+            || inline.clone().or_else(|| words.next()).ok_or_else(|| format!("option {name} needs a value"));
         match name.as_str() {
             "-d" | "--ib-dev" => options.device = Some(value()?),
             "-i" | "--ib-port" => options.port = Some(value()?.parse()?),
@@ -169,7 +170,13 @@ fn record(packet: &[u8]) -> Vec<u8> {
 
 /// The packets of a pcap file of this machine's byte order, from the LRH on.
 fn packets(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
-    let word = |at: usize| bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_ne_bytes).ok_or("the pcap file is cut short");
+    let word = |at: usize| {
+        bytes
+            .get(at..at + 4)
+            .and_then(|word| word.try_into().ok())
+            .map(u32::from_ne_bytes)
+            .ok_or("the pcap file is cut short")
+    };
     if ![0xa1b2_c3d4, 0xa1b2_3c4d].contains(&word(0)?) {
         return Err("no pcap file of this machine's byte order".into());
     }

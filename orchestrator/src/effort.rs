@@ -1,14 +1,20 @@
 //! What all work on a run needs: the configuration, the way to the nodes, and how long it may take.
 
 use crate::config::{Config, Owner};
+use crate::journal::now_ns;
+use crate::manifest::{CommandRun, Exchange};
 use crate::remote::process::Node;
 use crate::remote::{Files, Output, RemoteError, printable};
 use crate::step::{Check, Command};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A question to a node that takes longer has failed.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// How often a node is asked for the time.
+const QUESTIONS: usize = 3;
 
 /// Work until a deadline.
 #[derive(Clone, Copy)]
@@ -19,6 +25,8 @@ pub(crate) struct Effort<'a> {
     pub(crate) runner: &'a dyn Files,
     /// Until when.
     pub(crate) deadline: Instant,
+    /// Where commands are noted down.
+    pub(crate) ran: Option<&'a Mutex<Vec<CommandRun>>>,
 }
 
 /// Something that was not done, a clause for people.
@@ -47,13 +55,46 @@ impl<'a> Effort<'a> {
     /// Runs a command that must end well.
     pub(crate) fn command(&self, command: &Command) -> Result<Output, Refusal> {
         let timeout = self.time(Duration::from_secs(u64::from(command.timeout_s)))?;
-        let output = self.runner.run(command.node.as_deref(), &command.argv, timeout).map_err(|error| error.to_string())?;
-        if output.is_success() {
-            return Ok(output);
+        let (at_ns, began) = (now_ns(), Instant::now());
+        let output = self.runner.run(command.node.as_deref(), &command.argv, timeout);
+        let status = output.as_ref().ok().map(|output| output.status);
+        let output = output.map_err(|error| error.to_string()).and_then(|output| {
+            if output.is_success() {
+                return Ok(output);
+            }
+            let said = printable(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
+            let place = command.node.as_deref().unwrap_or("here");
+            Err(format!("{place}: `{}` ended with status {}: {said}", shown(&command.argv), output.status))
+        });
+        let (node, argv) = (command.node.clone(), command.argv.clone());
+        let took_ns = began.elapsed().as_nanos() as u64;
+        self.note(CommandRun { node, argv, at_ns, took_ns, status, error: output.as_ref().err().cloned() });
+        output
+    }
+
+    /// Notes a command down that was run.
+    pub(crate) fn note(&self, run: CommandRun) {
+        if let Some(ran) = self.ran {
+            ran.lock().unwrap_or_else(PoisonError::into_inner).push(run);
         }
-        let said = printable(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
-        let place = command.node.as_deref().unwrap_or("here");
-        Err(format!("{place}: `{}` ended with status {}: {said}", shown(&command.argv), output.status))
+    }
+
+    /// Work of which the commands are noted down.
+    pub(crate) fn noting<'b>(self, ran: &'b Mutex<Vec<CommandRun>>) -> Effort<'b>
+    where
+        'a: 'b,
+    {
+        Effort { ran: Some(ran), ..self }
+    }
+
+    /// Asks a node for the time, a few times: the quickest answer tells the most. A node that does not answer has no clock.
+    pub(crate) fn clock(&self, node: &str) -> Vec<Exchange> {
+        let ask = |_| {
+            let asked_ns = now_ns();
+            let said = self.node(node).ok()?.ask(&["/bin/date", "+%s%N"]).ok()?;
+            Some(Exchange { asked_ns, said_ns: said.trim().parse().ok()?, answered_ns: now_ns() })
+        };
+        (0..QUESTIONS).map_while(ask).collect()
     }
 
     /// Whether something is so.
@@ -80,9 +121,17 @@ impl<'a> Effort<'a> {
 
     /// The same on a node.
     pub(crate) fn room_on(&self, node: &str, folder: &Path, bytes: u64) -> Result<(), Refusal> {
-        let said = self.node(node)?.ask(&room_argv(&folder.to_string_lossy())).map_err(|error: RemoteError| error.to_string())?;
+        let said = self
+            .node(node)?
+            .ask(&room_argv(&folder.to_string_lossy()))
+            .map_err(|error: RemoteError| error.to_string())?;
         room(node, folder, bytes, &said)
     }
+}
+
+/// The commands that were noted down so far.
+pub(crate) fn taken(ran: &Mutex<Vec<CommandRun>>) -> Vec<CommandRun> {
+    std::mem::take(&mut ran.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Arguments of `chown` before the files.
@@ -113,7 +162,9 @@ fn room(place: &str, folder: &Path, bytes: u64, said: &str) -> Result<(), Refusa
 
 /// A command for people: what is not plain stands in quotes.
 fn shown(argv: &[String]) -> String {
-    let plain = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-=:,+@".contains(&byte));
+    let plain = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-=:,+@".contains(&byte))
+    };
     argv.iter().map(|word| if plain(word) { word.clone() } else { format!("{word:?}") }).collect::<Vec<_>>().join(" ")
 }
 

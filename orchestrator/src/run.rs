@@ -1,9 +1,11 @@
 //! The start of a run: the steps of a plan are done, side by side where they do not need each other, each written down before. Where one cannot be done, all are undone.
 
 use crate::config::Config;
-use crate::effort::{Effort, Refusal};
+use crate::effort::{self, Effort, Refusal};
 use crate::journal::{Entry, JobLock, Journal, JournalError, PlanLock, State, now_ns};
+use crate::manifest::CommandRun;
 use crate::plan::Plan;
+use crate::remote::process::Process;
 use crate::remote::{Files, parallel};
 use crate::step::{CaptureStep, HostfileStep, MirrorStep, Step};
 use crate::undo::{self, Undone};
@@ -12,6 +14,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -111,7 +114,7 @@ pub fn claim(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant
             continue;
         };
         let undone;
-        (undone, lock) = undo::undo(Effort { config, runner, deadline }, &state, journal);
+        (undone, lock) = undo::undo(Effort { config, runner, deadline, ran: None }, &state, journal);
         if !undone.is_restored {
             return Err(RunError::Earlier { job_id, what: undone.left });
         }
@@ -124,9 +127,9 @@ pub fn claim(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant
 pub fn start(config: &Config, runner: &dyn Files, journal: Journal, deadline: Instant) -> Result<Started, RunError> {
     let began = Instant::now();
     let reserve = FOR_UNDOING.min(deadline.saturating_duration_since(began) / 2);
-    let effort = Effort { config, runner, deadline: deadline.checked_sub(reserve).unwrap_or(began) };
+    let effort = Effort { config, runner, deadline: deadline.checked_sub(reserve).unwrap_or(began), ran: None };
     let job_id = journal.plan().job.id;
-    let mut refusals = prepare(effort, journal.plan());
+    let mut refusals = prepare(effort, &journal).unwrap_or_else(|error| vec![error.to_string()]);
     if refusals.is_empty() {
         for steps in phases(&journal.plan().steps) {
             // A change that cannot be written down is not made.
@@ -141,7 +144,7 @@ pub fn start(config: &Config, runner: &dyn Files, journal: Journal, deadline: In
     }
     if !refusals.is_empty() {
         let state = State::open(&config.run.state_dir)?;
-        let (undone, _lock) = undo::undo(Effort { config, runner, deadline }, &state, journal);
+        let (undone, _lock) = undo::undo(Effort { config, runner, deadline, ran: None }, &state, journal);
         return Err(RunError::Failed { job_id, what: refusals, undone: Box::new(undone) });
     }
     let mut started = Started { took: began.elapsed(), captures: 0, ports: 0 };
@@ -160,7 +163,9 @@ pub(crate) fn phases(steps: &[Step]) -> Vec<Vec<usize>> {
     let mut phases: Vec<Vec<usize>> = Vec::new();
     for (place, step) in steps.iter().enumerate() {
         match phases.last_mut() {
-            Some(phase) if std::mem::discriminant(&steps[phase[0]]) == std::mem::discriminant(step) => phase.push(place),
+            Some(phase) if std::mem::discriminant(&steps[phase[0]]) == std::mem::discriminant(step) => {
+                phase.push(place)
+            }
             _ => phases.push(vec![place]),
         }
     }
@@ -181,19 +186,27 @@ pub(crate) fn lines(steps: &[Step], phase: &[usize]) -> Vec<Vec<usize>> {
     lines
 }
 
-/// What is better found out before anything is changed: no room for a capture, a port that somebody else mirrors.
-fn prepare(effort: Effort<'_>, plan: &Plan) -> Vec<Refusal> {
-    let refusals = parallel(&plan.steps, effort.width(), |step| match step {
-        Step::Capture(step) => {
-            let folder = step.file.parent().unwrap_or(Path::new("/"));
-            effort.room_on(&step.node, folder, effort.config.capture.disk_limit_bytes).err()
+/// What is better found out before anything is changed: no room for a capture, a port that somebody else mirrors. Nodes are asked for the time besides.
+fn prepare(effort: Effort<'_>, journal: &Journal) -> Result<Vec<Refusal>, JournalError> {
+    let steps: Vec<(usize, &Step)> = journal.plan().steps.iter().enumerate().collect();
+    let refusals = parallel(&steps, effort.width(), |&(place, step)| match step {
+        Step::Capture(capture) => {
+            let folder = capture.file.parent().unwrap_or(Path::new("/"));
+            if let Err(what) = effort.room_on(&capture.node, folder, effort.config.capture.disk_limit_bytes) {
+                return Ok(Some(what));
+            }
+            journal.write(&Entry::Clock { at_ns: now_ns(), step: place, exchanges: effort.clock(&capture.node) })?;
+            Ok(None)
         }
-        Step::Mirror(step) => step.check_off.iter().find_map(|check| effort.check(check).err()).map(|what| {
-            format!("leaf {:#018x} is mirrored already, by somebody else or by a run whose journal is lost: {what}", step.leaf_guid)
-        }),
-        Step::Hostfile(_) => None,
+        Step::Mirror(step) => Ok(step.check_off.iter().find_map(|check| effort.check(check).err()).map(|what| {
+            format!(
+                "leaf {:#018x} is mirrored already, by somebody else or by a run whose journal is lost: {what}",
+                step.leaf_guid
+            )
+        })),
+        Step::Hostfile(_) => Ok(None),
     });
-    refusals.into_iter().flatten().collect()
+    refusals.into_iter().filter_map(Result::transpose).collect()
 }
 
 /// Does the steps of a phase; what could not be done.
@@ -203,8 +216,14 @@ fn do_phase(effort: Effort<'_>, journal: &Journal, steps: &[usize]) -> Result<Ve
     let lines = lines(&plan.steps, steps);
     let results = parallel(&lines, effort.width(), |line| {
         for &step in line {
-            if let Err(what) = do_step(effort, journal, step)? {
-                journal.write(&Entry::Failed { at_ns: now_ns(), step, what: what.clone() })?;
+            let ran = Mutex::default();
+            if let Err(what) = do_step(effort.noting(&ran), journal, step)? {
+                journal.write(&Entry::Failed {
+                    at_ns: now_ns(),
+                    step,
+                    what: what.clone(),
+                    ran: effort::taken(&ran),
+                })?;
                 return Ok(Some(what));
             }
         }
@@ -214,7 +233,10 @@ fn do_phase(effort: Effort<'_>, journal: &Journal, steps: &[usize]) -> Result<Ve
 }
 
 fn do_step(effort: Effort<'_>, journal: &Journal, place: usize) -> Result<Result<(), Refusal>, JournalError> {
-    let done = |process| journal.write(&Entry::Done { at_ns: now_ns(), step: place, process });
+    let done = |process| {
+        let ran = effort.ran.map(effort::taken).unwrap_or_default();
+        journal.write(&Entry::Done { at_ns: now_ns(), step: place, process, ran })
+    };
     let result = match &journal.plan().steps[place] {
         Step::Capture(step) => match launch(effort, step) {
             Ok(process) => {
@@ -232,12 +254,24 @@ fn do_step(effort: Effort<'_>, journal: &Journal, place: usize) -> Result<Result
     Ok(result)
 }
 
-fn launch(effort: Effort<'_>, step: &CaptureStep) -> Result<crate::remote::process::Process, Refusal> {
-    effort.node(&step.node)?.launch(step).map_err(|error| format!("{} did not start: {error}", step.backend.name()))
+fn launch(effort: Effort<'_>, step: &CaptureStep) -> Result<Process, Refusal> {
+    let node = effort.node(&step.node)?;
+    let (at_ns, began) = (now_ns(), Instant::now());
+    let launched = node.launch(step).map_err(|error| format!("{} did not start: {error}", step.backend.name()));
+    effort.note(CommandRun {
+        node: Some(step.node.clone()),
+        argv: step.argv.clone(),
+        at_ns,
+        took_ns: began.elapsed().as_nanos() as u64,
+        // It runs on; how it ended stands with the capture.
+        status: None,
+        error: launched.as_ref().err().cloned(),
+    });
+    launched
 }
 
 /// Waits until a capture runs and has made its file.
-fn wait_ready(effort: Effort<'_>, step: &CaptureStep, process: &crate::remote::process::Process) -> Result<(), Refusal> {
+fn wait_ready(effort: Effort<'_>, step: &CaptureStep, process: &Process) -> Result<(), Refusal> {
     let (began, name) = (Instant::now(), step.backend.name());
     let patience = effort.time(Duration::from_secs(u64::from(effort.config.capture.ready_s)))?;
     loop {
@@ -250,7 +284,11 @@ fn wait_ready(effort: Effort<'_>, step: &CaptureStep, process: &crate::remote::p
         }
         if began.elapsed() >= patience {
             let file = step.file.display();
-            return Err(format!("{}: {name} runs, but has not made {file} in {:.1} s (capture.ready_s)", step.node, patience.as_secs_f64()));
+            return Err(format!(
+                "{}: {name} runs, but has not made {file} in {:.1} s (capture.ready_s)",
+                step.node,
+                patience.as_secs_f64()
+            ));
         }
         thread::sleep(LOOK_EVERY);
     }
@@ -281,7 +319,9 @@ fn hostfile(step: &HostfileStep) -> Result<(), Refusal> {
         file.sync_all()?;
         fs::rename(&beside, &step.path)
     };
-    write().map_err(|error| format!("the hostfile {} cannot be written: {error}; check sinks.hostfile_directory", step.path.display()))
+    write().map_err(|error| {
+        format!("the hostfile {} cannot be written: {error}; check sinks.hostfile_directory", step.path.display())
+    })
 }
 
 /// What a hostfile holds.

@@ -1,6 +1,7 @@
 //! What stands in a journal, and what it says together.
 
 use crate::capture::Counted;
+use crate::manifest::{CommandRun, Exchange};
 use crate::plan::Plan;
 use crate::remote::process::{Process, Signal};
 use crate::step::Step;
@@ -74,6 +75,9 @@ pub enum Entry {
         /// The capture's process.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         process: Option<Process>,
+        /// Commands that were run for it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ran: Vec<CommandRun>,
     },
     /// A step could not be done. Part of it may be.
     Failed {
@@ -83,6 +87,18 @@ pub enum Entry {
         step: usize,
         /// Why.
         what: String,
+        /// Commands that were run for it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ran: Vec<CommandRun>,
+    },
+    /// A capture's node was asked for the time.
+    Clock {
+        /// When.
+        at_ns: i64,
+        /// The capture's place in the plan.
+        step: usize,
+        /// Its answers.
+        exchanges: Vec<Exchange>,
     },
     /// All steps are done.
     Started {
@@ -103,6 +119,9 @@ pub enum Entry {
         /// How the capture ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Ended>,
+        /// Commands that were run for it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ran: Vec<CommandRun>,
     },
     /// A capture is where it is to stay.
     Fetched {
@@ -144,6 +163,15 @@ pub enum Progress {
     Undone(Option<Ended>),
 }
 
+/// What a capture's node answered when it was asked for the time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// Before the capture.
+    pub before: Vec<Exchange>,
+    /// After it was started.
+    pub after: Vec<Exchange>,
+}
+
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -175,6 +203,10 @@ pub struct Record {
     pub failed: BTreeMap<usize, String>,
     /// Captures that are where they are to stay, by their places.
     pub fetched: BTreeMap<usize, Fetched>,
+    /// Clocks of captures, by their places.
+    pub clocks: BTreeMap<usize, Clock>,
+    /// Commands that were run, in the order in which their steps were done.
+    pub commands: Vec<CommandRun>,
     /// What was left by the last attempt to undo.
     pub left: Vec<String>,
     /// The manifest.
@@ -194,6 +226,8 @@ impl Record {
             progress,
             failed: BTreeMap::new(),
             fetched: BTreeMap::new(),
+            clocks: BTreeMap::new(),
+            commands: Vec::new(),
             left: Vec::new(),
             manifest: None,
         };
@@ -202,15 +236,21 @@ impl Record {
 
     /// Takes one more entry in; false where it does not fit to those before.
     pub(super) fn apply(&mut self, entry: &Entry) -> bool {
-        let mut set = |step: usize, progress: Progress| self.progress.get_mut(step).map(|place| *place = progress).is_some();
         match entry {
             Entry::Opened { .. } => false,
-            Entry::Doing { steps, .. } => steps.iter().all(|&step| set(step, Progress::Begun)),
-            Entry::Done { step, process, .. } => set(*step, Progress::Done(process.clone())),
-            Entry::Undone { step, ended, .. } => set(*step, Progress::Undone(ended.clone())),
-            Entry::Failed { step, what, .. } => {
+            Entry::Doing { steps, .. } => steps.iter().all(|&step| self.set(step, Progress::Begun, &[])),
+            Entry::Done { step, process, ran, .. } => self.set(*step, Progress::Done(process.clone()), ran),
+            Entry::Undone { step, ended, ran, .. } => self.set(*step, Progress::Undone(ended.clone()), ran),
+            Entry::Failed { step, what, ran, .. } => {
                 self.failed.insert(*step, what.clone());
+                self.commands.extend_from_slice(ran);
                 *step < self.progress.len()
+            }
+            Entry::Clock { step, exchanges, .. } => {
+                let Some(progress) = self.progress.get(*step) else { return false };
+                let clock = self.clocks.entry(*step).or_default();
+                if *progress == Progress::Planned { &mut clock.before } else { &mut clock.after }.clone_from(exchanges);
+                true
             }
             Entry::Fetched { step, fetched, .. } => {
                 self.fetched.insert(*step, fetched.clone());
@@ -231,6 +271,11 @@ impl Record {
                 self.reach(Phase::Closed)
             }
         }
+    }
+
+    fn set(&mut self, step: usize, progress: Progress, ran: &[CommandRun]) -> bool {
+        self.commands.extend_from_slice(ran);
+        self.progress.get_mut(step).map(|place| *place = progress).is_some()
     }
 
     fn reach(&mut self, phase: Phase) -> bool {

@@ -7,8 +7,8 @@
 mod entry;
 mod state;
 
-pub use entry::{Ended, Entry, Fetched, Phase, Progress, Record, VERSION};
 pub(crate) use entry::now_ns;
+pub use entry::{Clock, Ended, Entry, Fetched, Phase, Progress, Record, VERSION};
 pub use state::{JobLock, Kept, PlanLock, State};
 
 use crate::plan::Plan;
@@ -85,8 +85,12 @@ impl Journal {
     fn create(path: PathBuf, plan: Plan, opened_ns: i64, lock: JobLock) -> Result<Self, JournalError> {
         let failed = |what| JournalError::file(&path, what);
         let entry = Entry::Opened { version: VERSION, at_ns: opened_ns, plan: Box::new(plan.clone()) };
-        let mut file =
-            OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path).map_err(failed("the journal cannot be created"))?;
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed("the journal cannot be created"))?;
         append(&mut file, &entry).map_err(failed("the journal cannot be written"))?;
         sync_folder(&path).map_err(failed("the folder cannot be synced"))?;
         let record = Record::opened(entry).map(|(record, _)| record).ok_or_else(|| broken(&path, 1, "no opening"))?;
@@ -175,7 +179,9 @@ fn read(path: &Path, text: &[u8]) -> Result<Option<(Record, usize)>, JournalErro
         match &mut record {
             None => match Record::opened(entry) {
                 Some((opened, VERSION)) => record = Some(opened),
-                Some((_, version)) => return Err(broken(path, 1, format!("version {version}, where this program knows {VERSION}"))),
+                Some((_, version)) => {
+                    return Err(broken(path, 1, format!("version {version}, where this program knows {VERSION}")));
+                }
                 None => return Err(broken(path, 1, "it does not begin with the plan")),
             },
             Some(record) => {

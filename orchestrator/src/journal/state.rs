@@ -171,7 +171,9 @@ fn list(folder: &Path) -> Result<Vec<Kept>, JournalError> {
         Ok(text) => Some(Kept { job_id, record: read(&path, &text).map(|read| read.map(|(record, _)| record)), path }),
         // It was put away or deleted in the meantime.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(source) => Some(Kept { job_id, record: Err(JournalError::file(&path, "the journal cannot be read")(source)), path }),
+        Err(source) => {
+            Some(Kept { job_id, record: Err(JournalError::file(&path, "the journal cannot be read")(source)), path })
+        }
     });
     Ok(kept.collect())
 }

@@ -64,7 +64,13 @@ pub(super) fn seconds(timeout: Duration) -> String {
 }
 
 /// What came of a command that was run by [`script::RUN`] and took so long.
-pub(super) fn settled(node: &str, argv: &[String], timeout: Duration, took: Duration, output: Output) -> Result<Output, RemoteError> {
+pub(super) fn settled(
+    node: &str,
+    argv: &[String],
+    timeout: Duration,
+    took: Duration,
+    output: Output,
+) -> Result<Output, RemoteError> {
     // 124: timeout has ended it; 137: it had to be killed. A program may end so by itself, but earlier.
     if took >= timeout && (output.status == 124 || output.status == 137) {
         let command = argv.first().cloned().unwrap_or_default();

@@ -3,7 +3,6 @@
 use super::stop::{delete, refusal};
 use crate::effort::{Effort, Refusal, chown_argv};
 use crate::journal::{Ended, Fetched};
-use crate::manifest::Manifest;
 use crate::remote::process::Node;
 use crate::step::CaptureStep;
 use sha2::{Digest, Sha256};
@@ -55,26 +54,10 @@ pub(super) fn make_folder(effort: Effort<'_>, folder: &Path) -> Result<(), Refus
 }
 
 /// Gives a file to its owner.
-fn own(effort: Effort<'_>, path: &Path) -> Result<(), Refusal> {
+pub(super) fn own(effort: Effort<'_>, path: &Path) -> Result<(), Refusal> {
     let Some(owner) = &effort.config.capture.owner else { return Ok(()) };
     let [program, end, name] = chown_argv(owner);
     effort.here(&[&program, &end, &name, &path.to_string_lossy()]).map(drop)
-}
-
-/// Writes the manifest in one piece.
-pub(super) fn write_manifest(effort: Effort<'_>, path: &Path, manifest: &Manifest) -> Result<(), Refusal> {
-    let beside = path.with_extension("json.part");
-    let write = || {
-        let mut text = serde_json::to_vec_pretty(manifest)?;
-        text.push(b'\n');
-        let mut file = private(OpenOptions::new().write(true).truncate(true), &beside)?;
-        file.write_all(&text)?;
-        file.sync_all()
-    };
-    let failed = |error: io::Error| format!("{} cannot be written: {error}", path.display());
-    write().map_err(failed)?;
-    own(effort, &beside)?;
-    fs::rename(&beside, path).map_err(failed)
 }
 
 /// Opens a file that nobody else may read, also where it is there already.
@@ -84,12 +67,20 @@ fn private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn fetch(effort: Effort<'_>, node: &Node<'_>, step: &CaptureStep, bytes: u64, folder: &Path) -> Result<Fetched, Refusal> {
+fn fetch(
+    effort: Effort<'_>,
+    node: &Node<'_>,
+    step: &CaptureStep,
+    bytes: u64,
+    folder: &Path,
+) -> Result<Fetched, Refusal> {
     make_folder(effort, folder)?;
     let name = step.file.file_name().unwrap_or(step.file.as_os_str());
     let whole = folder.join(name);
     let sha256 = node.hash(&step.file, bytes).map_err(refusal)?;
-    let failed = |what: &str, error: &dyn std::fmt::Display| format!("{} of {} is not fetched: {what}: {error}", step.file.display(), step.node);
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        format!("{} of {} is not fetched: {what}: {error}", step.file.display(), step.node)
+    };
     // Fetched before, but nobody could write it down any more.
     if hash_of(&whole, bytes).is_some_and(|(_, there)| there == sha256) {
         return Ok(Fetched { file: whole, bytes, sha256 });
@@ -97,7 +88,8 @@ fn fetch(effort: Effort<'_>, node: &Node<'_>, step: &CaptureStep, bytes: u64, fo
     let part = part_of(&whole);
     let (have, mut hasher) = resume(node, &part, &step.file, bytes)?;
     effort.room_here(folder, bytes - have).map_err(|what| failed("no room", &what))?;
-    let mut file = private(OpenOptions::new().append(true), &part).map_err(|error| failed("it cannot be written", &error))?;
+    let mut file =
+        private(OpenOptions::new().append(true), &part).map_err(|error| failed("it cannot be written", &error))?;
     file.set_len(have).map_err(|error| failed("it cannot be written", &error))?;
     let mut wanted = bytes - have;
     let mut sink = |chunk: &[u8]| {
@@ -109,7 +101,10 @@ fn fetch(effort: Effort<'_>, node: &Node<'_>, step: &CaptureStep, bytes: u64, fo
         hasher.update(chunk);
         file.write_all(chunk)
     };
-    effort.runner.read_file(&step.node, &step.file, have, IDLE, &mut sink).map_err(|error| failed("it broke off", &error))?;
+    effort
+        .runner
+        .read_file(&step.node, &step.file, have, IDLE, &mut sink)
+        .map_err(|error| failed("it broke off", &error))?;
     let here = hex(&hasher.finalize());
     if here != sha256 {
         // Not worth going on from.
@@ -117,7 +112,8 @@ fn fetch(effort: Effort<'_>, node: &Node<'_>, step: &CaptureStep, bytes: u64, fo
         return Err(failed("what arrived differs from what is there", &format!("SHA-256 {here} and {sha256}")));
     }
     own(effort, &part)?;
-    let settled = file.sync_all().and_then(|()| fs::rename(&part, &whole)).and_then(|()| File::open(folder)?.sync_all());
+    let settled =
+        file.sync_all().and_then(|()| fs::rename(&part, &whole)).and_then(|()| File::open(folder)?.sync_all());
     settled.map_err(|error| failed("it cannot be written", &error))?;
     Ok(Fetched { file: whole, bytes, sha256 })
 }

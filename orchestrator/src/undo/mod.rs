@@ -3,11 +3,11 @@
 
 mod collect;
 mod stop;
+mod tell;
 
 use crate::config::Config;
-use crate::effort::{Effort, Refusal};
+use crate::effort::{self, Effort, Refusal};
 use crate::journal::{Ended, Entry, Fetched, JobLock, Journal, JournalError, Phase, Progress, Record, State, now_ns};
-use crate::manifest;
 use crate::remote::{Files, parallel};
 use crate::run::{hostfile_text, lines, phases};
 use crate::step::{HostfileStep, MirrorStep, Step};
@@ -57,7 +57,7 @@ pub fn job(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant) 
             continue;
         };
         let undone;
-        (undone, lock) = undo(Effort { config, runner, deadline }, &state, journal);
+        (undone, lock) = undo(Effort { config, runner, deadline, ran: None }, &state, journal);
         all.push(undone);
     }
     Ok(all)
@@ -98,7 +98,9 @@ pub(crate) fn undo(effort: Effort<'_>, state: &State, journal: Journal) -> (Undo
     let mut left: Vec<Refusal> = Vec::new();
     for phase in phases(steps).iter().rev() {
         let lines = lines(steps, phase);
-        let refused = parallel(&lines, effort.width(), |line| line.iter().rev().filter_map(|&place| work.undo(place).err()).collect::<Vec<_>>());
+        let refused = parallel(&lines, effort.width(), |line| {
+            line.iter().rev().filter_map(|&place| work.undo(place).err()).collect::<Vec<_>>()
+        });
         left.extend(refused.into_iter().flatten());
     }
     let is_restored = left.is_empty();
@@ -117,7 +119,8 @@ pub(crate) fn undo(effort: Effort<'_>, state: &State, journal: Journal) -> (Undo
     } else {
         Entry::Left { at_ns: now_ns(), what: left.clone() }
     };
-    let written = journal.write(&closing).and_then(|()| if left.is_empty() { state.put_away(journal.path()) } else { Ok(()) });
+    let written =
+        journal.write(&closing).and_then(|()| if left.is_empty() { state.put_away(journal.path()) } else { Ok(()) });
     left.extend(written.err().map(|error| error.to_string()));
     let undone = Undone { job_id: journal.plan().job.id, is_restored, left, captures: captures(&record), manifest };
     (undone, journal.into_lock())
@@ -161,12 +164,19 @@ impl Work<'_> {
 
     /// Undoes a step, if it was begun.
     fn undo(&self, place: usize) -> Result<(), Refusal> {
+        let ran = Mutex::default();
+        let effort = self.effort.noting(&ran);
         let ended = match (&self.record.progress[place], &self.record.plan.steps[place]) {
             (Progress::Planned | Progress::Undone(_), _) => return Ok(()),
-            (Progress::Begun, Step::Capture(step)) => Some(stop::stop(self.effort, step, None, self.record.failed.contains_key(&place))?),
-            (Progress::Done(process), Step::Capture(step)) => Some(stop::stop(self.effort, step, process.as_ref(), false)?),
+            (progress, Step::Capture(step)) => {
+                let known = if let Progress::Done(process) = progress { process.as_ref() } else { None };
+                if self.record.has_started {
+                    self.note(&Entry::Clock { at_ns: now_ns(), step: place, exchanges: effort.clock(&step.node) });
+                }
+                Some(stop::stop(effort, step, known, self.record.failed.contains_key(&place))?)
+            }
             (_, Step::Mirror(step)) => {
-                self.mirror_off(step)?;
+                mirror_off(effort, step)?;
                 None
             }
             (_, Step::Hostfile(step)) => {
@@ -174,20 +184,8 @@ impl Work<'_> {
                 None
             }
         };
-        self.note(&Entry::Undone { at_ns: now_ns(), step: place, ended });
+        self.note(&Entry::Undone { at_ns: now_ns(), step: place, ended, ran: effort::taken(&ran) });
         Ok(())
-    }
-
-    /// Runs all of the commands, whatever one says.
-    fn mirror_off(&self, step: &MirrorStep) -> Result<(), Refusal> {
-        let refused: Vec<Refusal> = step.off.iter().filter_map(|command| self.effort.command(command).err()).collect();
-        if !refused.is_empty() {
-            return Err(format!("leaf {:#018x} may still be mirrored: {}", step.leaf_guid, refused.join("; ")));
-        }
-        match step.check_off.iter().find_map(|check| self.effort.check(check).err()) {
-            Some(what) => Err(format!("leaf {:#018x} is still mirrored: {what}", step.leaf_guid)),
-            None => Ok(()),
-        }
     }
 
     /// Captures go where they are to stay. Those of a run that never started hold nothing of the job's: they are deleted.
@@ -195,7 +193,11 @@ impl Work<'_> {
         let record = self.journal.record();
         let places: Vec<usize> = (0..record.progress.len()).collect();
         let refused = parallel(&places, self.effort.width(), |&place| {
-            let (Step::Capture(step), Progress::Undone(Some(ended))) = (&record.plan.steps[place], &record.progress[place]) else { return Ok(()) };
+            let (Step::Capture(step), Progress::Undone(Some(ended))) =
+                (&record.plan.steps[place], &record.progress[place])
+            else {
+                return Ok(());
+            };
             if !record.has_started {
                 return collect::discard(self.effort, step, ended);
             }
@@ -211,8 +213,7 @@ impl Work<'_> {
 
     /// The run's own folder for its manifest and captures.
     fn folder(&self) -> PathBuf {
-        let plan = self.journal.plan();
-        self.effort.config.collect.directory.join(format!("job-{}-{}", plan.job.id, crate::stamp::stamp(plan.started_s)))
+        self.effort.config.collect.directory.join(self.journal.plan().run_name())
     }
 
     /// Writes the manifest of a run that has captured something.
@@ -220,41 +221,24 @@ impl Work<'_> {
         if !record.has_started || captures(record).iter().all(|capture| capture.fetched.is_none()) {
             return Ok(None);
         }
-        collect::make_folder(self.effort, &self.folder())?;
-        let path = self.folder().join("manifest.json");
-        let manifest = manifest_of(record);
-        collect::write_manifest(self.effort, &path, &manifest)?;
+        let folder = self.folder();
+        collect::make_folder(self.effort, &folder)?;
+        let path = tell::manifest(record).write(&folder, None).map_err(|error| error.to_string())?;
+        collect::own(self.effort, &path)?;
         Ok(Some(path))
     }
 }
 
-/// What the analysis has to know of a run.
-fn manifest_of(record: &Record) -> manifest::Manifest {
-    let plan = &record.plan;
-    let ports = plan.compute.iter().map(|port| manifest::Port {
-        node: port.node.clone(),
-        port_guid: port.port_guid,
-        lid: port.lid,
-        lmc: port.lmc,
-        leaf_guid: port.leaf_guid,
-        leaf_port: port.leaf_port,
-    });
-    let fetched = |file: &PathBuf| {
-        plan.steps.iter().enumerate().find_map(|(place, step)| match step {
-            Step::Capture(step) if step.file == *file => record.fetched.get(&place),
-            _ => None,
-        })
-    };
-    let captures = plan.sinks.iter().filter_map(|sink| {
-        let mirrored = plan.compute.iter().filter(|port| port.leaf_guid == sink.leaf_guid && sink.sources.contains(&port.leaf_port));
-        Some(manifest::Capture {
-            sink: sink.node.clone(),
-            file: fetched(&sink.file)?.file.clone(),
-            port_guids: mirrored.map(|port| port.port_guid).collect(),
-            clock: None,
-        })
-    });
-    manifest::Manifest { version: manifest::VERSION, job_id: plan.job.id, ports: ports.collect(), captures: captures.collect() }
+/// Runs all of the commands, whatever one says.
+fn mirror_off(effort: Effort<'_>, step: &MirrorStep) -> Result<(), Refusal> {
+    let refused: Vec<Refusal> = step.off.iter().filter_map(|command| effort.command(command).err()).collect();
+    if !refused.is_empty() {
+        return Err(format!("leaf {:#018x} may still be mirrored: {}", step.leaf_guid, refused.join("; ")));
+    }
+    match step.check_off.iter().find_map(|check| effort.check(check).err()) {
+        Some(what) => Err(format!("leaf {:#018x} is still mirrored: {what}", step.leaf_guid)),
+        None => Ok(()),
+    }
 }
 
 /// Removes a hostfile if it is still the one that was written.

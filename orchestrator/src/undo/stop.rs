@@ -17,7 +17,12 @@ const KILLED: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Stops a capture, whatever is known of it: its process, or only that it may have been launched.
-pub(super) fn stop(effort: Effort<'_>, step: &CaptureStep, known: Option<&Process>, has_failed: bool) -> Result<Ended, Refusal> {
+pub(super) fn stop(
+    effort: Effort<'_>,
+    step: &CaptureStep,
+    known: Option<&Process>,
+    has_failed: bool,
+) -> Result<Ended, Refusal> {
     let node = effort.node(&step.node)?;
     let name = step.backend.name();
     let mut ended = Ended::default();
@@ -45,7 +50,8 @@ pub(super) fn stop(effort: Effort<'_>, step: &CaptureStep, known: Option<&Proces
         processes.push(known.clone());
     }
     ended.signal = end(effort, &step.node, &processes)?;
-    let process = known.or(processes.first()).cloned().unwrap_or(Process { pid: 0, start_ticks: 0, boot_id: String::new() });
+    let process =
+        known.or(processes.first()).cloned().unwrap_or(Process { pid: 0, start_ticks: 0, boot_id: String::new() });
     let began = Instant::now();
     let sight = loop {
         let sight = effort.node(&step.node)?.look(step, &process).map_err(refusal)?;
@@ -63,7 +69,9 @@ pub(super) fn stop(effort: Effort<'_>, step: &CaptureStep, known: Option<&Proces
             crate::remote::printable(sight.log.as_bytes())
         )),
         Some(Signal::Term) => ended.remarks.push(format!("{name} did not heed SIGINT; SIGTERM ended it")),
-        Some(Signal::Kill) => ended.remarks.push(format!("{name} heeded neither SIGINT nor SIGTERM and was killed: the end of its file is lost")),
+        Some(Signal::Kill) => ended
+            .remarks
+            .push(format!("{name} heeded neither SIGINT nor SIGTERM and was killed: the end of its file is lost")),
         _ => {}
     }
     if sight.bytes == Some(0) {
@@ -118,7 +126,10 @@ fn end(effort: Effort<'_>, node: &str, processes: &[Process]) -> Result<Option<S
         return Ok(needed);
     }
     let ids: Vec<String> = running.iter().map(|process| process.pid.to_string()).collect();
-    Err(format!("{node}: even SIGKILL does not end process {}: it hangs in the kernel; look at the node", ids.join(", ")))
+    Err(format!(
+        "{node}: even SIGKILL does not end process {}: it hangs in the kernel; look at the node",
+        ids.join(", ")
+    ))
 }
 
 /// Deletes files on a node, if they are there.

@@ -22,7 +22,11 @@ pub(crate) const LEAF: u64 = 0xb859_9f03_0000_1000;
 pub(crate) fn standin() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join("examples/ibdump-standin");
-    assert!(path.exists(), "{} is not there: `cargo build --release -p ibscope-orchestrator --examples`", path.display());
+    assert!(
+        path.exists(),
+        "{} is not there: `cargo build --release -p ibscope-orchestrator --examples`",
+        path.display()
+    );
     path
 }
 
@@ -88,7 +92,8 @@ impl Lab {
     /// Ports of a leaf that are mirrored are folders of the switch's: made once, and gone when they are removed.
     fn mirror(&self, leaf: u64, ports: &[u8], node: Option<&str>) -> MirrorStep {
         let place = |port: u8| self.folder.join(format!("switch/{leaf:x}-{port}")).display().to_string();
-        let command = |words: &[&str]| Command { node: node.map(str::to_owned), argv: Self::words(words), timeout_s: 5 };
+        let command =
+            |words: &[&str]| Command { node: node.map(str::to_owned), argv: Self::words(words), timeout_s: 5 };
         let switch = self.folder.join("switch").display().to_string();
         MirrorStep {
             leaf_guid: leaf,
@@ -101,7 +106,10 @@ impl Lab {
             off: ports.iter().map(|&port| command(&["/bin/rm", "-rf", "--", &place(port)])).collect(),
             check: ports
                 .iter()
-                .map(|port| Check { command: command(&["/bin/ls", &switch]), expect: vec![Expect::Text(format!("{leaf:x}-{port}"))] })
+                .map(|port| Check {
+                    command: command(&["/bin/ls", &switch]),
+                    expect: vec![Expect::Text(format!("{leaf:x}-{port}"))],
+                })
                 .collect(),
             check_off: Vec::new(),
         }
@@ -111,7 +119,15 @@ impl Lab {
         let file = self.folder.join(format!("captures/{run}-{node}.pcap"));
         CaptureStep {
             node: node.to_owned(),
-            argv: Self::words(&[&standin().display().to_string(), "-d", "mlx5_0", "-i", "1", "-w", &file.display().to_string()]),
+            argv: Self::words(&[
+                &standin().display().to_string(),
+                "-d",
+                "mlx5_0",
+                "-i",
+                "1",
+                "-w",
+                &file.display().to_string(),
+            ]),
             log: file.with_extension("log"),
             file,
             backend: CaptureBackend::Ibdump,
@@ -188,7 +204,8 @@ impl Lab {
         wait_until(&format!("the captures' processes end ({when})"), || self.processes().is_empty());
         assert_eq!(self.mirrored(), [""; 0], "{when}");
         assert_eq!(names(&self.folder.join("hosts")), [""; 0], "{when}");
-        let open: Vec<String> = names(&self.folder.join("state")).into_iter().filter(|name| name.ends_with(".journal")).collect();
+        let open: Vec<String> =
+            names(&self.folder.join("state")).into_iter().filter(|name| name.ends_with(".journal")).collect();
         assert_eq!(open, [""; 0], "{when}");
     }
 }

@@ -1,6 +1,6 @@
 //! Runs from start to end, well and badly, with all nodes on this machine.
 
-use crate::lab::{Lab, LEAF, in_seconds, names, open, start, wait_until};
+use crate::lab::{LEAF, Lab, in_seconds, names, open, start, wait_until};
 use ibscope_orchestrator::capture::Counted;
 use ibscope_orchestrator::journal::{JournalError, Phase, Progress, State};
 use ibscope_orchestrator::manifest::Manifest;
@@ -50,6 +50,21 @@ fn a_run_starts_and_is_undone() {
     assert_eq!(fs::metadata(&manifest).unwrap().permissions().mode() & 0o777, 0o600);
     let manifest = Manifest::read(&manifest).unwrap();
     assert_eq!(manifest.captures.iter().map(|capture| capture.port_guids.len()).collect::<Vec<_>>(), [2, 1]);
+    for capture in &manifest.captures {
+        // The sink's clock is this machine's.
+        let clock = capture.clock.unwrap();
+        assert!(clock.offset_ns.unsigned_abs() <= clock.uncertainty_ns, "{clock:?}");
+        let ended = capture.ended.as_ref().unwrap();
+        assert_eq!((ended.signal.as_deref(), ended.status), (Some("INT"), Some(0)));
+    }
+    // Two captures; for each of four ports on, a look at it, and off; in order of time.
+    let programs: Vec<&str> = manifest.commands.iter().map(|run| run.argv[0].as_str()).collect();
+    let count = |program: &str| programs.iter().filter(|run| run.ends_with(program)).count();
+    assert_eq!([count("ibdump-standin"), count("mkdir"), count("ls"), count("rm"), programs.len()], [2, 4, 4, 4, 14]);
+    assert!(
+        manifest.commands.is_sorted_by_key(|run| run.at_ns)
+            && programs[..2].iter().all(|program| program.ends_with("ibdump-standin"))
+    );
     // A second time there is nothing to do, and an epilog without a prolog has nothing to do either.
     assert!(undo::job(&config, 7, &runner, in_seconds(60)).unwrap().is_empty());
     assert!(undo::job(&config, 8, &runner, in_seconds(60)).unwrap().is_empty());
@@ -62,7 +77,10 @@ fn a_capture_that_cannot_start_ends_the_start() {
     lab.misbehave("fail");
     let error = start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap_err();
     let said = error.to_string();
-    assert!(said.contains("s1: ibdump ended as soon as it was started") && said.contains("command interface bad param"), "{said}");
+    assert!(
+        said.contains("s1: ibdump ended as soon as it was started") && said.contains("command interface bad param"),
+        "{said}"
+    );
     assert!(said.contains("all of it is undone"), "{said}");
     lab.assert_restored("after a failed start");
     assert_eq!(names(&lab.folder.join("captures")), [""; 0]);

@@ -63,15 +63,43 @@ fn arguments_arrive_as_they_are() {
     let ssh = Ssh::new(&config).unwrap();
     let trap = lab.folder.join("trap").display().to_string();
     let hostile = [
-        "", " ", "a b", "'", "''", "\"", "\\", "\\'", "`touch T`", "$(touch T)", "; touch T", "| touch T", "& touch T", "&& touch T", "> T", "$HOME", "*", "~",
-        "-oProxyCommand=touch T", "--", "-n", "!!", "#", "é\u{1f980}", "\t", "{a,b}", "%s", "a'$(touch T)'b", "'; touch T; '",
+        "",
+        " ",
+        "a b",
+        "'",
+        "''",
+        "\"",
+        "\\",
+        "\\'",
+        "`touch T`",
+        "$(touch T)",
+        "; touch T",
+        "| touch T",
+        "& touch T",
+        "&& touch T",
+        "> T",
+        "$HOME",
+        "*",
+        "~",
+        "-oProxyCommand=touch T",
+        "--",
+        "-n",
+        "!!",
+        "#",
+        "é\u{1f980}",
+        "\t",
+        "{a,b}",
+        "%s",
+        "a'$(touch T)'b",
+        "'; touch T; '",
     ];
     let hostile: Vec<String> = hostile.iter().map(|word| word.replace('T', &trap)).collect();
     for runner in [&ssh as &dyn Runner, &lab.runner()] {
         let mut words = argv(&["/usr/bin/printf", "%s\\0"]);
         words.extend(hostile.iter().cloned());
         let output = runner.run(Some("n1"), &words, LONG).unwrap();
-        let arrived: Vec<String> = String::from_utf8(output.stdout).unwrap().split_terminator('\0').map(str::to_owned).collect();
+        let arrived: Vec<String> =
+            String::from_utf8(output.stdout).unwrap().split_terminator('\0').map(str::to_owned).collect();
         assert_eq!(arrived, hostile);
         for refused in ["a\nb", "a\0b", "a\rb"] {
             let error = runner.run(Some("n1"), &argv(&["/bin/echo", refused]), LONG).unwrap_err();
@@ -95,7 +123,11 @@ fn a_command_that_takes_too_long_is_ended_on_the_node() {
     // A number that is in no other command line.
     let error = ssh.run(Some("n1"), &argv(&["/bin/sleep", "64738.25"]), Duration::from_millis(300)).unwrap_err();
     assert!(matches!(&error, RemoteError::Timeout { node, .. } if node == "n1"), "{error}");
-    let left = || fs::read_dir("/proc").unwrap().flatten().any(|process| fs::read(process.path().join("cmdline")).is_ok_and(|said| said == b"/bin/sleep\x0064738.25\x00"));
+    let left = || {
+        fs::read_dir("/proc").unwrap().flatten().any(|process| {
+            fs::read(process.path().join("cmdline")).is_ok_and(|said| said == b"/bin/sleep\x0064738.25\x00")
+        })
+    };
     wait_until("the command is ended", || !left());
     // The session is as good as before.
     assert_eq!(ssh.run(Some("n1"), &argv(&["/bin/echo", "x"]), LONG).unwrap().stdout, b"x\n");
@@ -110,7 +142,13 @@ fn a_connection_that_breaks_is_told_of() {
     let (_lab, node, config) = one_node();
     let ssh = Ssh::new(&config).unwrap();
     // The daemon of the session is the parent of the login shell, which becomes the program.
-    let error = ssh.run(Some("n1"), &argv(&["/bin/sh", "-c", "kill -KILL $(cut -d ' ' -f 4 /proc/$PPID/stat) $PPID; sleep 5"]), LONG).unwrap_err();
+    let error = ssh
+        .run(
+            Some("n1"),
+            &argv(&["/bin/sh", "-c", "kill -KILL $(cut -d ' ' -f 4 /proc/$PPID/stat) $PPID; sleep 5"]),
+            LONG,
+        )
+        .unwrap_err();
     assert!(matches!(&error, RemoteError::Command { node, .. } if node == "n1"), "{error}");
     assert!(error.to_string().contains("connection broke"), "{error}");
     assert_eq!(ssh.run(Some("n1"), &argv(&["/bin/echo", "x"]), LONG).unwrap().stdout, b"x\n");
@@ -131,7 +169,10 @@ fn host_keys_are_checked() {
     let try_it = || Ssh::new(&config).unwrap().run(Some("n1"), &argv(&["/bin/echo", "x"]), LONG);
     let known_hosts = lab.folder.join("ssh/known_hosts");
     for kind in ["ed25519", "ecdsa", "rsa"] {
-        know(&lab, &format!("# a comment\n\n@revoked * ssh-ed25519 AAAA\n{}{}", other.known("ed25519"), node.known(kind)));
+        know(
+            &lab,
+            &format!("# a comment\n\n@revoked * ssh-ed25519 AAAA\n{}{}", other.known("ed25519"), node.known(kind)),
+        );
         assert_eq!(try_it().unwrap().stdout, b"x\n", "{kind}");
         keygen(&["-q", "-H", "-f", &known_hosts.display().to_string()]);
         assert!(fs::read_to_string(&known_hosts).unwrap().contains("|1|"));
@@ -146,9 +187,13 @@ fn host_keys_are_checked() {
     let error = try_it().unwrap_err();
     let said = error.to_string();
     assert!(matches!(error, RemoteError::HostKeyChanged { .. }), "{said}");
-    assert!(said.contains(&format!("ssh-keygen -f {} -R '[127.0.0.1]:{}'", known_hosts.display(), node.port)), "{said}");
+    assert!(
+        said.contains(&format!("ssh-keygen -f {} -R '[127.0.0.1]:{}'", known_hosts.display(), node.port)),
+        "{said}"
+    );
     // The fingerprint is the one that ssh-keygen finds.
-    let shown = Command::new("ssh-keygen").args(["-l", "-f"]).arg(lab.folder.join("ssh/n1/ed25519.pub")).output().unwrap();
+    let shown =
+        Command::new("ssh-keygen").args(["-l", "-f"]).arg(lab.folder.join("ssh/n1/ed25519.pub")).output().unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(said.contains(shown.split(' ').nth(1).unwrap()), "{said} {shown}");
     // No key.
@@ -166,7 +211,9 @@ fn what_keeps_from_logging_in_is_named() {
     }
     let (lab, node, config) = one_node();
     let key = lab.folder.join("ssh/id");
-    let run = |config: &Config, node: &str| Ssh::new(config).and_then(|ssh| ssh.run(Some(node), &argv(&["/bin/echo", "x"]), LONG));
+    let run = |config: &Config, node: &str| {
+        Ssh::new(config).and_then(|ssh| ssh.run(Some(node), &argv(&["/bin/echo", "x"]), LONG))
+    };
     // A key that the node does not know.
     fs::write(lab.folder.join("ssh/authorized_keys"), "").unwrap();
     let error = run(&config, "n1").unwrap_err();
@@ -212,12 +259,18 @@ fn nodes_are_reached_through_a_jump_host() {
     }
     let lab = Lab::new();
     make_key(&lab);
-    let (jump, node, other) = (Node::start(&lab, "jump", &["ed25519"]), Node::start(&lab, "n1", &["ed25519"]), Node::start(&lab, "n2", &["ed25519"]));
+    let (jump, node, other) = (
+        Node::start(&lab, "jump", &["ed25519"]),
+        Node::start(&lab, "n1", &["ed25519"]),
+        Node::start(&lab, "n2", &["ed25519"]),
+    );
     know(&lab, &format!("{}{}{}", jump.known("ed25519"), node.known("ed25519"), other.known("ed25519")));
     let more = format!("jump_host = {{ address = \"127.0.0.1\", port = {} }}", jump.port);
     let config = lab.config_with(&ssh_lines(&[&node, &other], &more), "");
     let ssh = Ssh::new(&config).unwrap();
-    let said = parallel(&["n1", "n2", "n1", "n2"], 4, |name| ssh.run(Some(name), &argv(&["/bin/sh", "-c", "echo $NODE"]), LONG).unwrap().stdout);
+    let said = parallel(&["n1", "n2", "n1", "n2"], 4, |name| {
+        ssh.run(Some(name), &argv(&["/bin/sh", "-c", "echo $NODE"]), LONG).unwrap().stdout
+    });
     assert_eq!(said, [b"n1\n", b"n2\n", b"n1\n", b"n2\n"]);
     let bytes: Vec<u8> = (0..5_000_000_u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let file = lab.folder.join("captures/x");
@@ -245,7 +298,10 @@ fn a_file_that_is_not_there_is_named() {
     let (_lab, _node, config) = one_node();
     let ssh = Ssh::new(&config).unwrap();
     let error = ssh.read_file("n1", Path::new("/no/such/file"), 0, LONG, &mut |_| Ok(())).unwrap_err();
-    assert!(matches!(&error, RemoteError::File { node, path, .. } if node == "n1" && path == "/no/such/file"), "{error}");
+    assert!(
+        matches!(&error, RemoteError::File { node, path, .. } if node == "n1" && path == "/no/such/file"),
+        "{error}"
+    );
     assert_eq!(ssh.run(Some("n1"), &argv(&["/bin/echo", "x"]), LONG).unwrap().stdout, b"x\n");
 }
 
@@ -262,7 +318,7 @@ fn captures_are_fetched_from_nodes() {
     let mut config = lab.config_with(&ssh_lines(&[&first, &second], ""), "");
     config.collect.fetch = true;
     config.collect.delete_fetched = true;
-    let folder = lab.folder.join("collected/job-7-20261121T200022Z");
+    let folder = lab.folder.join("collected/ibscope-7-20261121T200022Z");
     // 24 bytes of header, and 8 packets of 42 bytes with 32 before each.
     let whole_bytes = 24 + 8 * (42 + 32);
     for (run, before) in [("a", None), ("b", Some(true)), ("c", Some(false))] {
@@ -321,11 +377,16 @@ fn a_sink_that_is_down_is_named_and_the_rest_undone() {
     let undone = undo::job(&config, 7, &ssh, in_seconds(60)).unwrap();
     assert!(!undone[0].is_restored);
     assert_eq!(undone[0].left.len(), 2, "{:?}", undone[0].left);
-    assert!(undone[0].left.iter().all(|what| what.contains(&format!("n2: no connection to 127.0.0.1:{port}"))), "{:?}", undone[0].left);
+    assert!(
+        undone[0].left.iter().all(|what| what.contains(&format!("n2: no connection to 127.0.0.1:{port}"))),
+        "{:?}",
+        undone[0].left
+    );
     // The leaf and the capture of the other one are undone.
     assert!(lab.mirrored().iter().all(|port| port.contains("1001-")) && lab.mirrored().len() == 2);
     // A start finds out before it changes anything, except that the earlier run of the job is in its way.
-    let error = start(&config, &ssh, lab.plan(8, "b", ["n1", "n2"], true), Duration::from_secs(60)).unwrap_err().to_string();
+    let error =
+        start(&config, &ssh, lab.plan(8, "b", ["n1", "n2"], true), Duration::from_secs(60)).unwrap_err().to_string();
     assert!(error.contains("n2: no connection") && error.contains("all of it is undone"), "{error}");
     let error = start(&config, &ssh, plan, Duration::from_secs(60)).unwrap_err().to_string();
     assert!(error.contains("an earlier run has left cannot be undone"), "{error}");

@@ -41,7 +41,8 @@ pub(crate) fn user() -> String {
 }
 
 pub(crate) fn keygen(arguments: &[&str]) {
-    let status = Command::new("ssh-keygen").args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    let status =
+        Command::new("ssh-keygen").args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
     assert!(status.success(), "ssh-keygen {arguments:?}");
 }
 
@@ -77,7 +78,13 @@ impl Node {
         );
         fs::write(folder.join("config"), text).unwrap();
         let daemon = Command::new(SSHD)
-            .args(["-D", "-f", &folder.join("config").display().to_string(), "-E", &folder.join("log").display().to_string()])
+            .args([
+                "-D",
+                "-f",
+                &folder.join("config").display().to_string(),
+                "-E",
+                &folder.join("log").display().to_string(),
+            ])
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
