@@ -3,5 +3,13 @@
 //! This crate knows no packets. So far it holds the [`manifest`]: what a run leaves for the analysis.
 #![forbid(unsafe_code)]
 
+pub mod capture;
+pub mod config;
 pub mod fabric;
+pub mod guid;
+pub mod job;
 pub mod manifest;
+pub mod name;
+pub mod plan;
+pub mod remote;
+pub mod step;
