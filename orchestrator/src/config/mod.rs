@@ -290,6 +290,9 @@ pub struct Mstreg {
     /// Port analysers that the switch has: at most so many sinks per leaf, over all jobs.
     #[serde(deserialize_with = "value::analysers")]
     pub analysers: u8,
+    /// HCA that the switch is reached by, where there are several; the first one without it.
+    #[serde(deserialize_with = "value::some_device")]
+    pub adapter: Option<String>,
     /// Which way packets pass the leaf's port when they are copied.
     pub directions: Directions,
     /// Virtual lane that copies are queued on; the switch's choice without it.
@@ -303,7 +306,7 @@ pub struct Mstreg {
 
 impl Default for Mstreg {
     fn default() -> Self {
-        Self { analysers: 8, directions: Directions::Both, vl: None, lossless: false, read_back: true }
+        Self { analysers: 8, adapter: None, directions: Directions::Both, vl: None, lossless: false, read_back: true }
     }
 }
 
