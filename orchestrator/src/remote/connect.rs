@@ -56,14 +56,18 @@ pub(super) struct Connector {
 impl Connector {
     /// Reads known_hosts and looks at the key, so that what is wrong with them is said once.
     pub(super) fn new(ssh: &config::Ssh) -> Result<Self, RemoteError> {
-        let wrong = |path: &std::path::Path, what: String| RemoteError::KeyFile { path: path.display().to_string(), what };
+        let wrong =
+            |path: &std::path::Path, what: String| RemoteError::KeyFile { path: path.display().to_string(), what };
         let known_hosts = fs::read_to_string(&ssh.known_hosts)
             .map_err(|error| wrong(&ssh.known_hosts, format!("known_hosts cannot be read: {error}")))?;
         let mode = fs::metadata(&ssh.key)
             .and_then(|meta| fs::File::open(&ssh.key).map(|_| meta.permissions().mode()))
             .map_err(|error| wrong(&ssh.key, format!("the private key cannot be read: {error}")))?;
         if mode & 0o077 != 0 {
-            return Err(wrong(&ssh.key, format!("the private key is open to others (mode {:o}); `chmod 600` it", mode & 0o777)));
+            return Err(wrong(
+                &ssh.key,
+                format!("the private key is open to others (mode {:o}); `chmod 600` it", mode & 0o777),
+            ));
         }
         Ok(Self { ssh: ssh.clone(), known_hosts, jumps: Mutex::new(0), jump_ended: Condvar::new() })
     }
@@ -100,7 +104,13 @@ impl Connector {
     }
 
     /// Speaks ssh over a connection and checks the host key.
-    fn greet(&self, address: &Address, stream: impl AsRawFd + 'static, kinds: &str, deadline: Instant) -> Result<Session, RemoteError> {
+    fn greet(
+        &self,
+        address: &Address,
+        stream: impl AsRawFd + 'static,
+        kinds: &str,
+        deadline: Instant,
+    ) -> Result<Session, RemoteError> {
         let mut session = Session::new().map_err(|error| address.failed(error))?;
         session.set_timeout(milliseconds_until(deadline));
         session.set_tcp_stream(stream);
@@ -159,7 +169,12 @@ impl Connector {
     }
 
     /// A connection to a node from the jump host. libssh2 speaks over sockets only, so a thread carries the bytes between one and the channel.
-    fn through(&self, jump: &config::JumpHost, address: &Address, deadline: Instant) -> Result<UnixStream, RemoteError> {
+    fn through(
+        &self,
+        jump: &config::JumpHost,
+        address: &Address,
+        deadline: Instant,
+    ) -> Result<UnixStream, RemoteError> {
         let _turn = self.turn();
         let user = jump.user.clone().unwrap_or_else(|| address.user.clone());
         let jump = Address { node: jump.address.clone(), host: jump.address.clone(), port: jump.port, user };
@@ -254,7 +269,11 @@ fn carry(session: &Session, mut channel: Channel, mut socket: UnixStream) {
         if push(&mut channel, &buffer[..to]).is_err() {
             break;
         }
-        pause = if from + to > 0 { Duration::ZERO } else { (pause * 2).clamp(Duration::from_micros(100), Duration::from_millis(5)) };
+        pause = if from + to > 0 {
+            Duration::ZERO
+        } else {
+            (pause * 2).clamp(Duration::from_micros(100), Duration::from_millis(5))
+        };
         thread::sleep(pause);
     }
     // The end of the channel is told to the jump host, but not waited for long.
@@ -295,7 +314,9 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_rfc_4648() {
-        for (bytes, text) in [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("foobar", "Zm9vYmFy")] {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("foobar", "Zm9vYmFy")]
+        {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
     }

@@ -13,7 +13,6 @@ pub mod ssh;
 pub use local::Local;
 pub use ssh::Ssh;
 
-
 use std::io;
 use std::num::NonZero;
 use std::path::Path;
@@ -104,7 +103,9 @@ pub enum RemoteError {
         what: String,
     },
     /// The node does not accept the key.
-    #[error("{node}: user {user} may not log in with {key}: {what}; check that the key is in the user's authorized_keys on the node")]
+    #[error(
+        "{node}: user {user} may not log in with {key}: {what}; check that the key is in the user's authorized_keys on the node"
+    )]
     Login {
         /// The node.
         node: String,

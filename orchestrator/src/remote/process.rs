@@ -94,11 +94,16 @@ pub struct Node<'a> {
 impl Node<'_> {
     /// Runs one of the scripts; its standard output when it ended well.
     fn script(&self, text: &str, arguments: &[&str], extra: Duration) -> Result<String, RemoteError> {
-        let argv: Vec<String> = [SHELL, "-c", text, "sh"].iter().chain(arguments).map(|&word| word.to_owned()).collect();
+        let argv: Vec<String> =
+            [SHELL, "-c", text, "sh"].iter().chain(arguments).map(|&word| word.to_owned()).collect();
         let output = self.runner.run(Some(self.name), &argv, self.timeout + extra)?;
         if !output.is_success() {
             let said = super::printable(&output.stderr);
-            return Err(self.failed(format!("status {}{}{said}", output.status, if said.is_empty() { "" } else { ": " })));
+            return Err(self.failed(format!(
+                "status {}{}{said}",
+                output.status,
+                if said.is_empty() { "" } else { ": " }
+            )));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -113,9 +118,9 @@ impl Node<'_> {
         let mut arguments = vec![script::SUPERVISE, script::BECOME, log.as_str()];
         arguments.extend(step.argv.iter().map(String::as_str));
         let said = self.script(script::LAUNCH, &arguments, Duration::ZERO).map_err(|error| match error {
-            RemoteError::Command { what, .. } if what.starts_with("status 90") => {
-                self.failed(format!("the log {log} cannot be created: {what}; its folder must be there, and no earlier run may have left it"))
-            }
+            RemoteError::Command { what, .. } if what.starts_with("status 90") => self.failed(format!(
+                "the log {log} cannot be created: {what}; its folder must be there, and no earlier run may have left it"
+            )),
             other => other,
         })?;
         let (boot_id, stat) = said.trim_end().split_once(' ').unwrap_or_default();
@@ -171,7 +176,8 @@ impl Node<'_> {
     /// SHA-256 of the first bytes of a file, in hex.
     pub(crate) fn hash(&self, file: &Path, bytes: u64) -> Result<String, RemoteError> {
         // A disk that gives 20 MB/s is slow.
-        let said = self.script(script::HASH, &[&text(file), &bytes.to_string()], Duration::from_secs(bytes / 20_000_000))?;
+        let said =
+            self.script(script::HASH, &[&text(file), &bytes.to_string()], Duration::from_secs(bytes / 20_000_000))?;
         Ok(said.split_whitespace().next().unwrap_or_default().to_owned())
     }
 }
@@ -245,7 +251,9 @@ mod tests {
     fn a_name_in_stat_may_hold_brackets_and_spaces() {
         let line = "812 (a) S 1 (b) S 1 812 812 0 -1 4194304 90 0 0 0 0 0 0 0 20 0 1 0 4711 2461696 200";
         assert_eq!(of_stat(line), Some((812, 4711)));
-        for broken in ["", "812", "812 (a", "812 (a) S 1 2", "x (a) S 1 812 812 0 -1 4194304 90 0 0 0 0 0 0 0 20 0 1 0 4711 9"] {
+        for broken in
+            ["", "812", "812 (a", "812 (a) S 1 2", "x (a) S 1 812 812 0 -1 4194304 90 0 0 0 0 0 0 0 20 0 1 0 4711 9"]
+        {
             assert_eq!(of_stat(broken), None, "{broken}");
         }
     }

@@ -31,7 +31,12 @@ impl Ssh {
     /// Nodes as the configuration has them. Nothing is connected yet, but keys and known_hosts are read.
     pub fn new(config: &Config) -> Result<Self, RemoteError> {
         let here = Local {
-            environment: config.run.slurm_conf.iter().map(|path| ("SLURM_CONF".to_owned(), path.display().to_string())).collect(),
+            environment: config
+                .run
+                .slurm_conf
+                .iter()
+                .map(|path| ("SLURM_CONF".to_owned(), path.display().to_string()))
+                .collect(),
         };
         Ok(Self {
             connector: Connector::new(&config.ssh)?,
@@ -67,14 +72,15 @@ impl Ssh {
         let slot = self.slot(node);
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |what: String| RemoteError::Command { node: node.to_owned(), command: command.to_owned(), what };
-        let (session, channel) = match slot.take().and_then(|session| open(&session, deadline).ok().map(|channel| (session, channel))) {
-            Some(both) => both,
-            None => {
-                let session = self.connector.connect(&self.address(node), deadline)?;
-                let channel = open(&session, deadline).map_err(|error| failed(format!("no channel: {error}")))?;
-                (session, channel)
-            }
-        };
+        let (session, channel) =
+            match slot.take().and_then(|session| open(&session, deadline).ok().map(|channel| (session, channel))) {
+                Some(both) => both,
+                None => {
+                    let session = self.connector.connect(&self.address(node), deadline)?;
+                    let channel = open(&session, deadline).map_err(|error| failed(format!("no channel: {error}")))?;
+                    (session, channel)
+                }
+            };
         match work(&session, channel) {
             Ok(result) => {
                 *slot = Some(session);
@@ -109,7 +115,8 @@ impl Runner for Ssh {
         let Some(node) = node else { return self.here.run(None, argv, timeout) };
         quote::check(argv).map_err(|source| RemoteError::Argument { node: node.to_owned(), source })?;
         let (limit, grace) = (seconds(timeout), GRACE_S.to_string());
-        let words = ["/bin/sh", "-c", script::RUN, "sh", &limit, &grace].into_iter().chain(argv.iter().map(String::as_str));
+        let words =
+            ["/bin/sh", "-c", script::RUN, "sh", &limit, &grace].into_iter().chain(argv.iter().map(String::as_str));
         let line = format!("exec {}", quote::join(words));
         let connected_by = Instant::now() + Duration::from_secs(u64::from(self.ssh.connect_timeout_s));
         let output = self.within(node, connected_by, &argv[0], |session, channel| {
@@ -129,7 +136,8 @@ fn exec(session: &Session, mut channel: Channel, line: &str, deadline: Instant) 
     let mut buffer = vec![0; 32 << 10];
     let mut pause = Duration::ZERO;
     loop {
-        let length = take(&mut channel, &mut buffer, &mut output.stdout)? + take(&mut errors, &mut buffer, &mut output.stderr)?;
+        let length =
+            take(&mut channel, &mut buffer, &mut output.stdout)? + take(&mut errors, &mut buffer, &mut output.stderr)?;
         if output.stdout.len() + output.stderr.len() > MOST_OUTPUT_BYTES {
             return Err(Broken("it says more than 64 MiB".to_owned()));
         }
@@ -187,7 +195,9 @@ impl Files for Ssh {
             let mut file = match sftp.open(path) {
                 Ok(file) => file,
                 // The server's word on the file; the session is as good as before.
-                Err(error) if matches!(error.code(), ErrorCode::SFTP(_)) => return Ok(Err(io::Error::other(error.message().to_owned()))),
+                Err(error) if matches!(error.code(), ErrorCode::SFTP(_)) => {
+                    return Ok(Err(io::Error::other(error.message().to_owned())));
+                }
                 Err(error) => return Err(error.into()),
             };
             let copied = file.seek(SeekFrom::Start(offset)).and_then(|_| pump(&mut file, sink));
