@@ -92,8 +92,8 @@ impl Host {
             hops += &switch(number(other), other.leaf(), 7, other.leaf_lid, &format!("leaf{}", number(other)));
         }
         let (port, guid, name) = (other.leaf_port(), HOST + 16 * other.number + 1, &other.name);
-        hops += &format!("[{port}] -> ca port {{{guid:#018x}}}[1] lid {to}-{to} \"{name} mlx5_0\"\n");
-        from + &hops + &end("To", other)
+        let last = format!("[{port}] -> ca port {{{guid:#018x}}}[1] lid {to}-{to} \"{name} mlx5_0\"\n");
+        from + &hops + &last + &end("To", other)
     }
 }
 
@@ -104,10 +104,10 @@ fn hosts(sweep: &str) -> Vec<Host> {
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
         .filter(|words| words[0] == "CA")
         .map(|words| Host {
-            name: words[13].trim_start_matches('\'').to_owned(),
-            number: (u64::from_str_radix(&words[3][2..], 16).unwrap() - HOST) / 16,
-            lid: words[1].parse().unwrap(),
-            leaf_lid: words[8].parse().unwrap(),
+            name: words[12].trim_start_matches('\'').to_owned(),
+            number: (u64::from_str_radix(&words[3][2..], 16).expect("a number") - HOST) / 16,
+            lid: words[1].parse().expect("a number"),
+            leaf_lid: words[8].parse().expect("a number"),
         })
         .collect();
     hosts.sort_by_key(|host| host.number);
@@ -179,7 +179,7 @@ impl Lab {
     /// What was asked of a program since the last time, sorted.
     fn asked(&self, program: &str) -> Vec<String> {
         let mut calls: Vec<String> = Vec::new();
-        self.asked.lock().unwrap().retain(|(node, call)| {
+        self.asked.lock().expect("no panic").retain(|(node, call)| {
             let Some(call) = call.strip_prefix("/usr/sbin/").filter(|call| call.starts_with(program)) else {
                 return true;
             };
@@ -194,7 +194,7 @@ impl Lab {
 impl Runner for Lab {
     fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<Output, RemoteError> {
         assert_eq!(timeout, Duration::from_secs(7));
-        self.asked.lock().unwrap().push((node.map(str::to_owned), argv.join(" ")));
+        self.asked.lock().expect("no panic").push((node.map(str::to_owned), argv.join(" ")));
         let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
         Ok(match (node, argv.as_slice()) {
             (_, ["/usr/sbin/ibnetdiscover", options @ .., "-p"]) => {
@@ -213,7 +213,7 @@ impl Runner for Lab {
             }
             (Some(node), ["/usr/sbin/ibtracert", "-C", _, "-P", _, _, to]) => match self.traces.get(node) {
                 Some(output) => output.clone(),
-                None => good(self.host(node).trace(to.parse().unwrap(), &self.hosts)),
+                None => good(self.host(node).trace(to.parse().expect("a LID"), &self.hosts)),
             },
             other => panic!("nobody asks for {other:?}"),
         })
@@ -228,7 +228,7 @@ fn config(fabric: &str, rest: &str) -> Config {
         "[ssh]\nkey = \"/etc/ibscope/id\"\nknown_hosts = \"/etc/ibscope/known_hosts\"\nparallel = 4\n\
          [fabric]\ntimeout_s = 7\n{fabric}\n{rest}directory = \"/scratch\"\n[collect]\ndirectory = \"/scratch\"\n"
     );
-    Config::parse(&text, Path::new("ibscope.toml")).unwrap()
+    Config::parse(&text, Path::new("ibscope.toml")).expect("a configuration")
 }
 
 fn discover(lab: &Lab, nodes: &[&str]) -> Result<Fabric, FabricError> {
@@ -247,7 +247,7 @@ fn only(ports: Vec<NodePort>) -> Fabric {
 
 /// The error of nodes, as shown.
 fn fault(lab: &Lab, nodes: &[&str]) -> String {
-    discover(lab, nodes).unwrap_err().to_string()
+    discover(lab, nodes).expect_err("a fault").to_string()
 }
 
 #[test]
@@ -572,7 +572,7 @@ fn nodes_that_do_not_answer_are_named() {
     assert!(message.contains("check tools.ibstat") && !message.contains('\x1b'), "{message}");
     lab.edit("n004", "LMC: 0", "LMC: many");
     let message = fault(&lab, &["n004"]);
-    assert!(message.starts_with("n004: output of ibstat, line 12: an LMC expected at byte "), "{message}");
+    assert!(message.starts_with("n004: output of ibstat, line 13: an LMC expected at byte "), "{message}");
     assert!(matches!(discover(&lab, &[]), Err(FabricError::NoNodes)));
 }
 
@@ -625,29 +625,25 @@ fn a_large_fabric() {
     const SPINES: u64 = 16;
     let lid = |number: u64| (number * 7 % 40_000 + 1) as u16;
     let leaf_lid = |leaf: u64| (40_001 + leaf) as u16;
-    let mut sweep = String::new();
-    for (leaf, port) in (0..LEAVES).flat_map(|leaf| (1..=HOSTS + SPINES).rev().map(move |port| (leaf, port))) {
+    let lines = |(leaf, port): (u64, u64)| {
         let near = format!("SW {:5} {port:2} {:#018x} 4x HDR", leaf_lid(leaf), LEAF + leaf);
         let number = leaf * HOSTS + port;
         let (lid, guid) = (lid(number), HOST + 16 * number + 1);
-        sweep += &if port <= HOSTS {
-            let host =
-                cable(lid, guid, LEAF + leaf, port as u8).replace("SW     2", &format!("SW {:5}", leaf_lid(leaf)));
-            format!("{near} - CA {lid:5}  1 {guid:#018x} ( 'leaf' - 'n{number:05} mlx5_0' )\n{host}")
-        } else {
-            format!(
-                "{near} - SW {:5} {:3} {:#018x} ( 'leaf' - 'spine' )\n",
-                45_000 + port,
-                leaf + 1,
-                LEAF + 0x1000 + port
-            )
-        };
-    }
+        if port <= HOSTS {
+            let host = cable(lid, guid, LEAF + leaf, port as u8);
+            let host = host.replace("SW     2", &format!("SW {:5}", leaf_lid(leaf)));
+            return format!("{near} - CA {lid:5}  1 {guid:#018x} ( 'leaf' - 'n{number:05} mlx5_0' )\n{host}");
+        }
+        let (lid, spine, back) = (45_000 + port, LEAF + 0x1000 + port, leaf + 1);
+        format!("{near} - SW {lid:5} {back:2} {spine:#018x} ( 'leaf' - 'spine' )\n")
+    };
+    let ports = (0..LEAVES).flat_map(|leaf| (1..=HOSTS + SPINES).map(move |port| (leaf, port)));
+    let sweep = ports.map(lines).collect::<Vec<_>>().concat();
     let numbers = (0..256).map(|index| index * 7 % (LEAVES * HOSTS) + 1);
     let hosts: Vec<Host> =
         numbers.map(|number| Host { name: format!("n{number:05}"), number, lid: lid(number), leaf_lid: 0 }).collect();
     let ibstat = hosts.iter().map(|host| (host.name.clone(), good(host.ibstat()))).collect();
-    let lab = Lab { hosts, ibstat, ..Lab::with_sweep(sweep) };
+    let lab = Lab { ibstat, hosts, ..Lab::with_sweep(sweep) };
     let place = |host: &Host| {
         let (leaf, port) = ((host.number - 1) / HOSTS, (host.number - 1) % HOSTS + 1);
         NodePort { leaf_guid: LEAF + leaf, leaf_lid: leaf_lid(leaf), leaf_port: port as u8, ..host.port() }

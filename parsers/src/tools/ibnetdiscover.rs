@@ -119,8 +119,8 @@ mod tests {
         let lines = parse_ports(include_str!("fixtures/ibnetdiscover_p.txt")).unwrap();
         // 15 hosts with a port each, 5 switches with 36.
         assert_eq!(lines.len(), 15 + 5 * 36);
-        let cabled = lines.iter().filter_map(|line| Some((line.port, line.remote?)));
-        let cables: BTreeMap<_, _> = cabled.map(|(a, b)| ((a.guid, a.number), (b.guid, b.number))).collect();
+        let ends = lines.iter().filter_map(|line| Some((line.port, line.remote?)));
+        let cables: BTreeMap<_, _> = ends.map(|(a, b)| ((a.guid, a.number), (b.guid, b.number))).collect();
         // Each leaf is connected to 5 hosts and 2 spines.
         assert_eq!(cables.len(), 2 * 3 * (5 + 2));
         assert!(cables.iter().all(|(near, far)| cables[far] == *near));

@@ -143,7 +143,7 @@ fn set(port: &mut CaPort, key: &str, value: Line<'_>) -> Result<(), ToolError> {
                 _ => PortState::Unknown,
             }
         }
-        "Physical state" => port.physical_state = word.to_owned(),
+        "Physical state" => word.clone_into(&mut port.physical_state),
         "Rate" => port.rate_gbits_tenths = value.read(Tool::Ibstat, preceded(space0, rate))?,
         "Base lid" => port.base_lid = whole(value, number("a LID"))?,
         "LMC" => port.lmc = lmc(value)?,
