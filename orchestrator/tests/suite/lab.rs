@@ -12,6 +12,7 @@ use ibscope_orchestrator::step::{CaptureStep, Check, Command, Expect, HostfileSt
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -34,13 +35,24 @@ pub(crate) fn standin() -> PathBuf {
 pub(crate) struct Lab {
     pub(crate) folder: PathBuf,
     /// Deletes it; a child process that shares it does not.
-    _kept: Option<TempDir>,
+    kept: Option<TempDir>,
+}
+
+impl Drop for Lab {
+    /// A test that fails leaves no captures behind.
+    fn drop(&mut self) {
+        if self.kept.is_some() {
+            for (pid, _) in self.processes() {
+                let _ = process::Command::new("kill").args(["-KILL", &pid]).stderr(process::Stdio::null()).status();
+            }
+        }
+    }
 }
 
 impl Lab {
     pub(crate) fn new() -> Self {
         let kept = tempfile::tempdir().unwrap();
-        let lab = Self { folder: kept.path().to_owned(), _kept: Some(kept) };
+        let lab = Self { folder: kept.path().to_owned(), kept: Some(kept) };
         for folder in ["captures", "switch", "hosts", "ssh"] {
             fs::create_dir(lab.folder.join(folder)).unwrap();
         }
@@ -52,7 +64,7 @@ impl Lab {
     }
 
     pub(crate) fn of(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), _kept: None }
+        Self { folder: folder.to_owned(), kept: None }
     }
 
     /// How the stand-in misbehaves stands here.
@@ -184,15 +196,15 @@ impl Lab {
         names(&self.folder.join("switch"))
     }
 
-    /// Processes of this lab's captures, and what launches and watches them: all that have its folder among their arguments and do not belong to the test.
-    pub(crate) fn processes(&self) -> Vec<String> {
+    /// Processes of this lab's captures, and what launches and watches them: ids and arguments of all that have a capture's path among these.
+    pub(crate) fn processes(&self) -> Vec<(String, String)> {
         let ours = format!("{}/captures/", self.folder.display());
         let mut found = Vec::new();
         for process in fs::read_dir("/proc").unwrap().flatten() {
             let Ok(arguments) = fs::read(process.path().join("cmdline")) else { continue };
             let arguments = String::from_utf8_lossy(&arguments).replace('\0', " ");
             if arguments.contains(&ours) {
-                found.push(arguments);
+                found.push((process.file_name().into_string().unwrap(), arguments));
             }
         }
         found

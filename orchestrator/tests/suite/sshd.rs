@@ -77,20 +77,26 @@ impl Node {
             lab.mode_file().display()
         );
         fs::write(folder.join("config"), text).unwrap();
-        let daemon = Command::new(SSHD)
-            .args([
-                "-D",
-                "-f",
-                &folder.join("config").display().to_string(),
-                "-E",
-                &folder.join("log").display().to_string(),
-            ])
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let node = Self { name, port, folder, daemon };
+        let daemon = Self::spawn(&folder, port);
+        Self { name, port, folder, daemon }
+    }
+
+    fn spawn(folder: &Path, port: u16) -> Child {
+        let (config, log) = (folder.join("config").display().to_string(), folder.join("log").display().to_string());
+        let daemon = Command::new(SSHD).args(["-D", "-f", &config, "-E", &log]).stdin(Stdio::null()).spawn().unwrap();
         wait_until("sshd listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-        node
+        daemon
+    }
+
+    /// Nobody gets in any more. Sessions that are open end with their connections.
+    pub(crate) fn go_down(&mut self) {
+        self.daemon.kill().unwrap();
+        self.daemon.wait().unwrap();
+    }
+
+    /// It is there again, with the keys that it had.
+    pub(crate) fn come_back(&mut self) {
+        self.daemon = Self::spawn(&self.folder, self.port);
     }
 
     /// A line of known_hosts with one of its keys.
