@@ -263,6 +263,9 @@ impl Manifest {
 mod tests {
     use super::*;
 
+    const PORT: &str = r#"{"version": 1, "job_id": 1, "ports": [
+        {"node": "n001", "port_guid": "0x10", "lid": 49152, "lmc": 0, "leaf_guid": 3, "leaf_port": 1}]}"#;
+
     fn read(text: &str) -> Result<Manifest, ManifestError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("manifest.json");
@@ -292,6 +295,9 @@ mod tests {
         for (text, what) in [
             ("", "not a manifest"),
             ("{\"version\": 2, \"job_id\": 1}", "version 2"),
+            (PORT, "n001 has LID 49152 with LMC 0; expected a LID below 49152"),
+            (&PORT.replace("49152", "8").replace("\"lmc\": 0", "\"lmc\": 8"), "n001 has LID 8 with LMC 8"),
+            (&PORT.replace("0x10", "0xzz"), "expected a GUID"),
             ("{\"version\": 1, \"job_id\": 1, \"node\": []}", "unknown field `node`"),
         ] {
             let message = read(text).unwrap_err().to_string();
