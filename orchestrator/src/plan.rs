@@ -197,12 +197,12 @@ fn oversubscribed(sink: &Sink) -> Option<String> {
     }
     let Some(factor) = sink.oversubscription() else {
         return Some(format!(
-            "sink {node}: the rate of its link is not known, nor whether the copies of {} ports fit on it",
-            sources.len()
+            "sink {node}: the rate of its link is not known, nor whether the copies of {} fit on it",
+            counted(sources.len(), "port")
         ));
     };
     (factor > 1.0).then(|| {
-        let ports = if sources.len() == 1 { "1 port" } else { &format!("{} ports", sources.len()) };
+        let ports = counted(sources.len(), "port");
         format!(
             "sink {node}: {ports} mirrored, up to {mirrored_gbits:.0} Gb/s onto a link of {:.0} Gb/s ({factor:.1} times); copies are lost while \
              the ports are busier than {:.0} % on average",
@@ -210,4 +210,8 @@ fn oversubscribed(sink: &Sink) -> Option<String> {
             100.0 / factor
         )
     })
+}
+
+fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

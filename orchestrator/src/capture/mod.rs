@@ -48,6 +48,14 @@ impl CaptureBackend {
         }
     }
 
+    /// What it rounds times to: ibdump writes microseconds, tcpdump is asked for nanoseconds.
+    pub fn resolution_ns(self) -> u64 {
+        match self {
+            Self::Ibdump => 1_000,
+            Self::Tcpdump => 1,
+        }
+    }
+
     /// Name of the program.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,6 +1,6 @@
 //! Which nodes compute, which become sinks, and which sink gets the copies of which ports.
 
-use super::PlanError;
+use super::{PlanError, counted};
 use crate::config::{Config, MirrorBackend};
 use crate::fabric::{Fabric, NodePort};
 use crate::guid;
@@ -66,10 +66,9 @@ pub(super) fn choose<'a>(
     choice.remaining = remaining.into_iter().cloned().collect();
     if !left.is_empty() {
         choice.warnings.push(format!(
-            "{} of the job's nodes capture and are not in the hostfile: {}; start MPI with it, on {} nodes",
-            left.len(),
+            "kept out of the hostfile to capture: {}; start MPI on the hostfile's {}",
             left.iter().map(|node| node.as_str()).collect::<Vec<_>>().join(", "),
-            choice.remaining.len()
+            counted(choice.remaining.len(), "node")
         ));
     }
     Ok(choice)
@@ -130,12 +129,9 @@ fn mirrored<'a>(
         let taken = Taken::on(leaf, others);
         let most = config.sinks.per_leaf as usize;
         let most = taken.free(mirror::analysers(config)).map_or(most, |free| free.len().min(most));
-        let kept: Vec<&NodePort> = config
-            .sinks
-            .nodes
-            .iter()
-            .flat_map(|node| fabric.ports.iter().filter(move |port| port.node == *node && port.leaf_guid == leaf))
-            .collect();
+        let mut kept: Vec<&NodePort> =
+            fabric.ports.iter().filter(|port| is_kept(port) && port.leaf_guid == leaf).collect();
+        kept.sort_by_key(|port| (config.sinks.nodes.iter().position(|node| *node == port.node), &port.ca, port.port));
         let mut sinks: Vec<&NodePort> = kept.iter().copied().filter(|port| !taken.has(port)).take(most).collect();
         if sinks.is_empty() && config.sinks.from_job {
             sinks = from_job(members, most, &leaves, &taken, &mut left);
@@ -153,31 +149,55 @@ fn mirrored<'a>(
         return Err(PlanError::NoSinks { job: job.id, reasons: missing });
     }
 
-    let compute = ports.iter().filter(|port| !left.contains(port.node.as_str())).copied().collect();
-    let mut choice = Choice { compute, left, ..Choice::default() };
+    let mut choice = deal(config, ports, &chosen, left.clone(), others);
+    // More sinks than there are ports for them: those of the job compute again.
+    let captures = |node: &str, choice: &Choice| choice.groups.iter().any(|group| group.sink.node == node);
+    let idle: BTreeSet<&str> = left
+        .iter()
+        .copied()
+        .filter(|node| !config.sinks.nodes.iter().any(|kept| kept == node) && !captures(node, &choice))
+        .collect();
+    if !idle.is_empty() {
+        chosen.values_mut().for_each(|sinks| sinks.retain(|sink| !idle.contains(sink.node.as_str())));
+        choice = deal(config, ports, &chosen, &left - &idle, others);
+    }
+    if choice.groups.is_empty() {
+        return Err(PlanError::NoSinks { job: job.id, reasons: choice.warnings });
+    }
     for reason in missing {
         choice.warnings.push(format!(
             "{reason}: its ports are not captured, and their traffic is seen only where the other end is"
         ));
     }
+    Ok(choice)
+}
+
+/// Deals the ports of the nodes that compute to the sinks of their leaves.
+fn deal<'a>(
+    config: &Config,
+    ports: &[&'a NodePort],
+    chosen: &BTreeMap<u64, Vec<&'a NodePort>>,
+    left: BTreeSet<&'a str>,
+    others: &[Step],
+) -> Choice<'a> {
+    let compute = ports.iter().filter(|port| !left.contains(port.node.as_str())).copied().collect();
+    let mut choice = Choice { compute, left, ..Choice::default() };
     for (leaf, sinks) in chosen {
-        let taken = Taken::on(leaf, others);
+        let taken = Taken::on(*leaf, others);
         let (busy, sources) = choice
             .compute
             .iter()
-            .filter(|port| port.leaf_guid == leaf)
+            .filter(|port| port.leaf_guid == *leaf)
             .partition::<Vec<&NodePort>, _>(|port| taken.has(port));
-        for port in busy {
+        for NodePort { node, leaf_port, .. } in busy {
             choice.warnings.push(format!(
-                "{}: port {} of leaf {} belongs to another run, which has to end first; it is not captured for this one",
-                port.node,
-                port.leaf_port,
-                guid::text(leaf)
+                "{node}: port {leaf_port} of leaf {} belongs to another run, which has to end first; it is not captured for this one",
+                guid::text(*leaf)
             ));
         }
-        choice.groups.extend(shared(&sinks, &sources, taken.free(mirror::analysers(config))));
+        choice.groups.extend(shared(sinks, &sources, taken.free(mirror::analysers(config))));
     }
-    Ok(choice)
+    choice
 }
 
 /// The last of the job's nodes on a leaf. Nodes that are sinks on another leaf already come first, and no leaf is left without a node
@@ -214,7 +234,7 @@ fn reason(leaf: u64, members: &[&NodePort], most: usize, has_kept: bool, config:
     let leaf = guid::text(leaf);
     if most == 0 {
         return format!(
-            "leaf {leaf} has no sink, because other runs use all of its {} analysers",
+            "leaf {leaf} has no sink, because other runs use all of its analysers (mirror.mstreg.analysers = {})",
             config.mirror.mstreg.analysers
         );
     }

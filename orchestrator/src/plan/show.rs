@@ -1,6 +1,6 @@
 //! A plan as text for people.
 
-use super::{Plan, Sink};
+use super::{Plan, Sink, counted};
 use crate::fabric::NodePort;
 use crate::guid;
 use crate::step::{Command, Step};
@@ -105,10 +105,6 @@ fn shown(argv: &[String]) -> String {
     };
     let shown = |text: &String| if plain(text) { text.clone() } else { format!("'{}'", text.replace('\'', "'\\''")) };
     argv.iter().map(shown).collect::<Vec<_>>().join(" ")
-}
-
-fn counted(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 fn some(nodes: &[String]) -> String {

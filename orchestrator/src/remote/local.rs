@@ -3,10 +3,11 @@
 use super::{Files, MOST_OUTPUT_BYTES, Output, PATH, RemoteError, Runner, quote, script};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is run stands under this name in errors.
 pub const HERE: &str = "here";
@@ -40,7 +41,8 @@ impl Local {
             (bounded(stdout), stderr.join().unwrap_or_else(|_| Err(io::Error::other("the reader panicked"))))
         });
         let status = child.wait()?;
-        Ok(Output { status: status.code().unwrap_or(255), stdout: stdout?, stderr: stderr? })
+        let status = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255);
+        Ok(Output { status, stdout: stdout?, stderr: stderr? })
     }
 }
 
@@ -61,10 +63,16 @@ pub(super) fn seconds(timeout: Duration) -> String {
     format!("{:.3}", timeout.as_secs_f64().max(0.001))
 }
 
-/// What came of a command that was run by [`script::RUN`].
-pub(super) fn settled(node: &str, argv: &[String], timeout: Duration, output: Output) -> Result<Output, RemoteError> {
-    // 124: timeout has ended it; 137: it had to be killed.
-    if output.status == 124 || output.status == 137 {
+/// What came of a command that was run by [`script::RUN`] and took so long.
+pub(super) fn settled(
+    node: &str,
+    argv: &[String],
+    timeout: Duration,
+    took: Duration,
+    output: Output,
+) -> Result<Output, RemoteError> {
+    // 124: timeout has ended it; 137: it had to be killed. A program may end so by itself, but earlier.
+    if took >= timeout && (output.status == 124 || output.status == 137) {
         let command = argv.first().cloned().unwrap_or_default();
         return Err(RemoteError::Timeout { node: node.to_owned(), command, seconds: timeout.as_secs_f64() });
     }
@@ -75,12 +83,13 @@ impl Runner for Local {
     fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<Output, RemoteError> {
         let node = node.unwrap_or(HERE);
         quote::check(argv).map_err(|source| RemoteError::Argument { node: node.to_owned(), source })?;
+        let began = Instant::now();
         let output = self.output(argv, timeout).map_err(|error| RemoteError::Command {
             node: node.to_owned(),
             command: argv[0].clone(),
             what: error.to_string(),
         })?;
-        settled(node, argv, timeout, output)
+        settled(node, argv, timeout, began.elapsed(), output)
     }
 }
 

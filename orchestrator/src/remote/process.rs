@@ -148,6 +148,12 @@ impl Node<'_> {
         Ok(Sight { alive: alive == "alive", bytes: size.parse().ok(), log: log.to_owned() })
     }
 
+    /// Whether a process runs; a zombie does not.
+    pub fn is_alive(&self, process: &Process) -> Result<bool, RemoteError> {
+        let (pid, start) = (process.pid.to_string(), process.start_ticks.to_string());
+        Ok(self.script(script::LOOK, &[&pid, &start, "", ""], Duration::ZERO)?.starts_with("alive"))
+    }
+
     /// Signals a process and waits for its end; whether it came. One that is gone already is not signalled, nor is another one of the same id.
     pub fn signal(&self, process: &Process, signal: Signal, wait: Duration) -> Result<bool, RemoteError> {
         let (pid, start) = (process.pid.to_string(), process.start_ticks.to_string());

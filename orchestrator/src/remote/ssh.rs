@@ -119,10 +119,11 @@ impl Runner for Ssh {
             ["/bin/sh", "-c", script::RUN, "sh", &limit, &grace].into_iter().chain(argv.iter().map(String::as_str));
         let line = format!("exec {}", quote::join(words));
         let connected_by = Instant::now() + Duration::from_secs(u64::from(self.ssh.connect_timeout_s));
-        let output = self.within(node, connected_by, &argv[0], |session, channel| {
-            exec(session, channel, &line, Instant::now() + timeout + SLACK)
+        let (output, took) = self.within(node, connected_by, &argv[0], |session, channel| {
+            let began = Instant::now();
+            exec(session, channel, &line, began + timeout + SLACK).map(|output| (output, began.elapsed()))
         })?;
-        settled(node, argv, timeout, output)
+        settled(node, argv, timeout, took, output)
     }
 }
 
@@ -159,11 +160,26 @@ fn exec(session: &Session, mut channel: Channel, line: &str, deadline: Instant) 
     channel.wait_close()?;
     output.status = channel.exit_status()?;
     if let Some(signal) = channel.exit_signal()?.exit_signal {
-        output.status = 255;
-        output.stderr.extend_from_slice(format!("ended by signal {signal}").as_bytes());
+        output.status = SIGNALS.iter().find(|(name, _)| *name == signal).map_or(255, |(_, number)| 128 + number);
     }
     Ok(output)
 }
+
+/// Signals by the names that ssh has for them, with Linux's numbers.
+const SIGNALS: [(&str, i32); 12] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("ILL", 4),
+    ("ABRT", 6),
+    ("FPE", 8),
+    ("KILL", 9),
+    ("USR1", 10),
+    ("SEGV", 11),
+    ("USR2", 12),
+    ("PIPE", 13),
+    ("TERM", 15),
+];
 
 /// What is there now, added to `into`; its length.
 fn take(stream: &mut impl Read, buffer: &mut [u8], into: &mut Vec<u8>) -> Result<usize, Broken> {
