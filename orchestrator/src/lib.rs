@@ -5,12 +5,17 @@
 
 pub mod capture;
 pub mod config;
+mod effort;
 pub mod fabric;
 pub mod guid;
 pub mod job;
+pub mod journal;
 pub mod manifest;
 mod mirror;
 pub mod name;
 pub mod plan;
+pub mod remote;
+pub mod run;
 mod stamp;
 pub mod step;
+pub mod undo;

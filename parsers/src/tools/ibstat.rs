@@ -143,7 +143,7 @@ fn set(port: &mut CaPort, key: &str, value: Line<'_>) -> Result<(), ToolError> {
                 _ => PortState::Unknown,
             }
         }
-        "Physical state" => port.physical_state = word.to_owned(),
+        "Physical state" => word.clone_into(&mut port.physical_state),
         "Rate" => port.rate_gbits_tenths = value.read(Tool::Ibstat, preceded(space0, rate))?,
         "Base lid" => port.base_lid = whole(value, number("a LID"))?,
         "LMC" => port.lmc = lmc(value)?,
@@ -203,4 +203,106 @@ fn rate(input: &str) -> Parsed<'_, u32> {
         whole.checked_mul(10)?.checked_add(tenth.unwrap_or(0))
     };
     context("a rate", map_opt((number("a rate"), opt(fraction)), tenths)).parse(input)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+    use std::vec;
+
+    #[test]
+    fn one_adapter_of_the_simulator() {
+        let cas = parse(include_str!("fixtures/ibstat_n003.txt")).unwrap();
+        let port = CaPort {
+            number: 1,
+            state: PortState::Active,
+            physical_state: "LinkUp".to_owned(),
+            rate_gbits_tenths: 1040,
+            base_lid: 8,
+            lmc: 0,
+            sm_lid: 1,
+            port_guid: 0x1070_fd03_0000_0031,
+            link_layer: LinkLayer::InfiniBand,
+        };
+        let expected = Ca { name: "ibsim0".to_owned(), node_guid: 0x1070_fd03_0000_0030, ports: vec![port] };
+        assert_eq!(cas, [expected]);
+    }
+
+    #[test]
+    fn several_adapters_and_ports() {
+        let cas = parse(include_str!("fixtures/ibstat_rails.txt")).unwrap();
+        let ports: Vec<_> = cas
+            .iter()
+            .flat_map(|ca| ca.ports.iter().map(move |port| (ca.name.as_str(), ca.node_guid, port)))
+            .map(|(ca, node_guid, port)| {
+                let CaPort { number, state, rate_gbits_tenths, base_lid, lmc, sm_lid, port_guid, link_layer, .. } =
+                    *port;
+                (ca, node_guid, number, state, rate_gbits_tenths, (base_lid, lmc, sm_lid), port_guid, link_layer)
+            })
+            .collect();
+        let (active, ib) = (PortState::Active, LinkLayer::InfiniBand);
+        let mlx4 = 0x0002_c903_0031_fdc0;
+        let expected = [
+            ("mlx5_0", 0xb8ce_f603_00a1_b2c0, 1, active, 2000, (1031, 0, 12), 0xb8ce_f603_00a1_b2c0, ib),
+            ("mlx5_1", 0xb8ce_f603_00a1_b2c4, 1, active, 4000, (49151, 3, 12), 0xb8ce_f603_00a1_b2c5, ib),
+            (
+                "mlx5_bond_0",
+                0x0c42_a103_00d4_e5f6,
+                1,
+                active,
+                250,
+                (0, 0, 0),
+                0x0e42_a1ff_fed4_e5f6,
+                LinkLayer::Ethernet,
+            ),
+            ("mlx4_0", mlx4, 1, active, 400, (7, 1, 12), mlx4 + 1, ib),
+            ("mlx4_0", mlx4, 2, PortState::Initializing, 25, (9, 0, 0), mlx4 + 2, ib),
+        ];
+        assert_eq!(ports, expected);
+    }
+
+    #[test]
+    fn a_port_that_is_down_still_shows_its_lid() {
+        let port = &parse(include_str!("fixtures/ibstat_down.txt")).unwrap()[0].ports[0];
+        assert_eq!((port.state, port.base_lid, port.lmc), (PortState::Down, 28, 2));
+        assert_ne!(port.physical_state, "LinkUp");
+    }
+
+    #[test]
+    fn lid_mask_control_and_the_other_end_of_lines() {
+        let text = include_str!("fixtures/ibstat_lmc2.txt");
+        let cas = parse(text).unwrap();
+        assert_eq!((cas[0].ports[0].base_lid, cas[0].ports[0].lmc, cas[0].ports[0].sm_lid), (24, 2, 4));
+        assert_eq!(parse(&text.replace('\n', "\r\n")).unwrap(), cas);
+        let greeting = std::format!("Last login: today\nPort 9: closed\nibwarn: [7] CA 'x'\n{text}");
+        assert_eq!(parse(&greeting).unwrap(), cas);
+    }
+
+    #[test]
+    fn no_adapter() {
+        assert_eq!(parse("").unwrap(), []);
+        assert_eq!(parse(include_str!("fixtures/ibstat_badca.txt")).unwrap(), []);
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        for (key, value, what) in [
+            ("Base lid", "65536", "a LID"),
+            ("Base lid", "-1", "a LID"),
+            ("Base lid", "9 8", "the end of the line"),
+            ("LMC", "8", "an LMC of 0 to 7"),
+            ("Rate", "fast", "a rate"),
+            ("Port GUID", "1070fd0300000031", "a GUID"),
+            ("Port GUID", "0x11070fd0300000031", "a GUID"),
+        ] {
+            let text = std::format!("CA 'mlx5_0'\n\tPort 1:\n\t\t{key}: {value}\n");
+            let error = parse(&text).unwrap_err();
+            assert_eq!((error.line, error.fault), (3, Fault::Expected(what)), "{text}");
+            let at = value.rsplit(' ').next().unwrap().trim_start_matches("0x");
+            assert!(text[error.offset..].trim_start().trim_start_matches("0x").starts_with(at), "{text} {error}");
+        }
+        let message = parse("CA 'a'\n\tPort 1:\n\t\tLMC: x\n").unwrap_err().to_string();
+        assert_eq!(message, "output of ibstat, line 3: an LMC expected at byte 23");
+    }
 }

@@ -12,7 +12,7 @@ pub mod ibtracert;
 use core::fmt;
 use nom::branch::alt;
 use nom::bytes::complete::{tag, take_while1};
-use nom::character::complete::{digit1, space0};
+use nom::character::complete::{digit1, space1};
 use nom::combinator::{map_opt, rest};
 use nom::error::{ContextError, ErrorKind, context};
 use nom::sequence::{delimited, preceded, separated_pair};
@@ -105,8 +105,8 @@ struct Stop<'a> {
 }
 
 impl<'a> nom::error::ParseError<&'a str> for Stop<'a> {
-    fn from_error_kind(left: &'a str, _: ErrorKind) -> Self {
-        Self { left, expected: "" }
+    fn from_error_kind(left: &'a str, kind: ErrorKind) -> Self {
+        Self { left, expected: if kind == ErrorKind::Eof { "the end of the line" } else { "" } }
     }
 
     fn append(_: &'a str, _: ErrorKind, other: Self) -> Self {
@@ -115,7 +115,7 @@ impl<'a> nom::error::ParseError<&'a str> for Stop<'a> {
 }
 
 impl<'a> ContextError<&'a str> for Stop<'a> {
-    /// The innermost name says most.
+    /// The innermost name says most; its parser began at `left`.
     fn add_context(left: &'a str, expected: &'static str, other: Self) -> Self {
         if other.expected.is_empty() { Self { left, expected } } else { other }
     }
@@ -169,6 +169,14 @@ fn number<'a, T: core::str::FromStr>(what: &'static str) -> impl Parser<&'a str,
     context(what, map_opt(digit1, |digits: &str| digits.parse().ok()))
 }
 
+/// White space and what comes after it.
+fn next<'a, T>(
+    what: &'static str,
+    parser: impl Parser<&'a str, Output = T, Error = Stop<'a>>,
+) -> impl Parser<&'a str, Output = T, Error = Stop<'a>> {
+    preceded(context(what, space1), context(what, parser))
+}
+
 /// `0x` and up to 16 hexadecimal digits.
 fn guid(input: &str) -> Parsed<'_, u64> {
     let digits = take_while1(|c: char| c.is_ascii_hexdigit());
@@ -186,10 +194,10 @@ fn bracketed_port(input: &str) -> Parsed<'_, u8> {
     delimited(context("'['", tag("[")), number("a port"), context("']'", tag("]"))).parse(input)
 }
 
-/// `lid FIRST-LAST`.
+/// ` lid FIRST-LAST`.
 fn lid_range(input: &str) -> Parsed<'_, (u16, u16)> {
     let range = separated_pair(number("a LID"), context("'-'", tag("-")), number("a LID"));
-    preceded((context("lid", tag("lid")), space0), range).parse(input)
+    preceded(next("lid", tag("lid")), next("a LID", range)).parse(input)
 }
 
 /// What is left, without the white space around it and the outermost pair of `quote`.
@@ -199,5 +207,78 @@ fn description(quote: char) -> impl Fn(&str) -> Parsed<'_, &str> {
         let text = text.trim();
         let inner = text.strip_prefix(quote).map_or(text, |inner| inner.strip_suffix(quote).unwrap_or(inner));
         Ok((left, inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::string::String;
+
+    const RECORDED: [&str; 8] = [
+        include_str!("fixtures/ibstat_rails.txt"),
+        include_str!("fixtures/ibstat_n003.txt"),
+        include_str!("fixtures/ibtracert_cross_leaf.txt"),
+        include_str!("fixtures/ibtracert_n.txt"),
+        include_str!("fixtures/ibtracert_odd_names.txt"),
+        include_str!("fixtures/ibtracert_down.txt"),
+        include_str!("fixtures/ibnetdiscover_p_odd_names.txt"),
+        include_str!("fixtures/ibnetdiscover_p_down.txt"),
+    ];
+
+    /// Everything that reads text; an error must lie in it.
+    fn read_all(text: &str) {
+        let errors = [
+            hostlist::expand(text, 100).err(),
+            ibstat::parse(text).err(),
+            ibtracert::parse(text).map(|trace| trace.leaf()).err(),
+            ibnetdiscover::parse_ports(text).err(),
+        ];
+        for error in errors.into_iter().flatten() {
+            assert!(error.offset <= text.len(), "{error}");
+            assert!(text.is_char_boundary(error.offset), "{error}");
+            assert!(error.line >= 1 && error.line <= text.split('\n').count(), "{error}");
+            assert!(error.fault != Fault::Expected(""), "{error:?} in {text:?}");
+        }
+    }
+
+    #[test]
+    fn texts_cut_at_every_character_are_read_or_refused() {
+        for text in RECORDED {
+            text.char_indices().for_each(|(at, _)| read_all(&text[..at]));
+        }
+    }
+
+    #[test]
+    fn warnings_between_the_lines_change_nothing() {
+        let warned = |text: &str| -> String {
+            let warning = "ibwarn: [21615] mad_rpc: _do_madrpc failed; dport (Lid 9)\n";
+            text.split_inclusive('\n').flat_map(|line| [warning, line]).collect()
+        };
+        for text in RECORDED {
+            assert_eq!(ibstat::parse(&warned(text)).ok(), ibstat::parse(text).ok());
+            assert_eq!(ibtracert::parse(&warned(text)).ok(), ibtracert::parse(text).ok());
+            assert_eq!(ibnetdiscover::parse_ports(&warned(text)).ok(), ibnetdiscover::parse_ports(text).ok());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_a_parser_panic(text in any::<String>()) {
+            read_all(&text);
+        }
+
+        #[test]
+        fn no_damage_makes_a_parser_panic(which in 0..RECORDED.len(), edits in prop::collection::vec((any::<prop::sample::Index>(), 0..40_usize, "[ -~\\n\\té]{0,12}"), 1..6)) {
+            let mut text: String = RECORDED[which].into();
+            for (at, length, new) in edits {
+                let marks: std::vec::Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+                let start = at.index(marks.len());
+                let end = (start + length).min(marks.len() - 1);
+                text.replace_range(marks[start]..marks[end], &new);
+            }
+            read_all(&text);
+        }
     }
 }

@@ -1,0 +1,8 @@
+//! The orchestrator against real processes: captures by a stand-in for ibdump, a switch whose mirrored ports are folders, real sshd.
+//! Nothing here needs InfiniBand, Slurm or root.
+
+mod cut_off;
+mod lab;
+mod local;
+mod ssh;
+mod sshd;
