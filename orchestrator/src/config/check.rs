@@ -60,14 +60,13 @@ fn mirror(config: &Config) -> Result<(), Wrong> {
                 "mirroring needs somewhere to send copies; set sinks.nodes = [\"...\"] or sinks.from_job = true",
             );
         }
-        MirrorBackend::Mstreg => {}
         MirrorBackend::Command if mirror.command.is_none() => {
             return wrong(
                 &["mirror", "backend"],
                 "the backend `command` needs the commands; add [mirror.command] with on = [...] and off = [...]",
             );
         }
-        MirrorBackend::Command => {}
+        MirrorBackend::Command | MirrorBackend::Mstreg => {}
     }
     if mirror.backend != MirrorBackend::Mstreg && mirror.mstreg != Mstreg::default() {
         return wrong(
