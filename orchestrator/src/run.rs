@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::remote::process::Process;
 use crate::remote::{Files, parallel};
 use crate::step::{CaptureStep, HostfileStep, MirrorStep, Step};
-use crate::undo::{self, Undone};
+use crate::undo::{self, Captures, Undone};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -109,12 +109,13 @@ pub fn claim(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant
     let mut lock = state.lock_job(job_id, deadline)?;
     let mut earlier = Vec::new();
     for kept in state.journals()?.into_iter().filter(|kept| kept.job_id == job_id) {
-        let Some(journal) = state.reopen(&kept.path, lock)? else {
+        let Some(journal) = State::reopen(&kept.path, lock)? else {
             lock = state.lock_job(job_id, deadline)?;
             continue;
         };
         let undone;
-        (undone, lock) = undo::undo(Effort { config, runner, deadline, ran: None }, &state, journal);
+        // A hook has no time for fetching captures: they are fetched when the new run is undone.
+        (undone, lock) = undo::undo(Effort { config, runner, deadline, ran: None }, &state, journal, Captures::Later);
         if !undone.is_restored {
             return Err(RunError::Earlier { job_id, what: undone.left });
         }
@@ -144,7 +145,8 @@ pub fn start(config: &Config, runner: &dyn Files, journal: Journal, deadline: In
     }
     if !refusals.is_empty() {
         let state = State::open(&config.run.state_dir)?;
-        let (undone, _lock) = undo::undo(Effort { config, runner, deadline, ran: None }, &state, journal);
+        let (undone, _lock) =
+            undo::undo(Effort { config, runner, deadline, ran: None }, &state, journal, Captures::Now);
         return Err(RunError::Failed { job_id, what: refusals, undone: Box::new(undone) });
     }
     let mut started = Started { took: began.elapsed(), captures: 0, ports: 0 };
@@ -164,7 +166,7 @@ pub(crate) fn phases(steps: &[Step]) -> Vec<Vec<usize>> {
     for (place, step) in steps.iter().enumerate() {
         match phases.last_mut() {
             Some(phase) if std::mem::discriminant(&steps[phase[0]]) == std::mem::discriminant(step) => {
-                phase.push(place)
+                phase.push(place);
             }
             _ => phases.push(vec![place]),
         }

@@ -104,7 +104,7 @@ impl State {
     }
 
     /// Goes on with a journal; one in which nothing stands is deleted.
-    pub(crate) fn reopen(&self, path: &Path, lock: JobLock) -> Result<Option<Journal>, JournalError> {
+    pub(crate) fn reopen(path: &Path, lock: JobLock) -> Result<Option<Journal>, JournalError> {
         let journal = Journal::reopen(path.to_owned(), lock)?;
         if journal.is_none() {
             fs::remove_file(path).map_err(JournalError::file(path, "the empty journal cannot be deleted"))?;

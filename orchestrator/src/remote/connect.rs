@@ -3,6 +3,7 @@
 use super::RemoteError;
 use crate::config;
 use ssh2::{Channel, CheckResult, HashType, HostKeyType, KnownHostFileKind, MethodType, Session};
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -13,7 +14,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Host keys that are asked for, one kind after the other: a server has several, and known_hosts may have any of them.
+/// Host keys that are asked for, one kind after the other: a server has several, and `known_hosts` may have any of them.
 const KEY_KINDS: [&str; 3] =
     ["ssh-ed25519", "ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521", "rsa-sha2-512,rsa-sha2-256"];
 
@@ -23,7 +24,7 @@ const MOST_JUMPS: usize = 8;
 /// Where a node is reached.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
-    /// The node's name, for errors and known_hosts.
+    /// The node's name, for errors and `known_hosts`.
     pub(super) node: String,
     /// Name or address.
     pub(super) host: String,
@@ -34,12 +35,12 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// As known_hosts writes it.
+    /// As `known_hosts` writes it.
     fn known_as(&self) -> String {
         if self.port == 22 { self.host.clone() } else { format!("[{}]:{}", self.host, self.port) }
     }
 
-    fn failed(&self, what: impl ToString) -> RemoteError {
+    fn failed(&self, what: impl Display) -> RemoteError {
         let address = format!("{}:{}", self.host, self.port);
         RemoteError::Connect { node: self.node.clone(), address, what: what.to_string() }
     }
@@ -54,7 +55,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Reads known_hosts and looks at the key, so that what is wrong with them is said once.
+    /// Reads `known_hosts` and looks at the key, so that what is wrong with them is said once.
     pub(super) fn new(ssh: &config::Ssh) -> Result<Self, RemoteError> {
         let wrong =
             |path: &std::path::Path, what: String| RemoteError::KeyFile { path: path.display().to_string(), what };

@@ -64,7 +64,7 @@ pub enum RemoteError {
         /// What went wrong.
         what: String,
     },
-    /// The node's host key is not the one that known_hosts has.
+    /// The node's host key is not the one that `known_hosts` has.
     #[error(
         "{node}: the host key of {address} ({fingerprint}) is not the one in {known_hosts}: someone may be listening in; if the node was \
          installed anew, take the old key out (`ssh-keygen -f {known_hosts} -R '{address}'`) and add the new one"
@@ -72,14 +72,14 @@ pub enum RemoteError {
     HostKeyChanged {
         /// The node.
         node: String,
-        /// Host and port as known_hosts writes them.
+        /// Host and port as `known_hosts` writes them.
         address: String,
         /// SHA-256 of the key that was shown.
         fingerprint: String,
         /// The file.
         known_hosts: String,
     },
-    /// known_hosts does not have the node.
+    /// `known_hosts` does not have the node.
     #[error(
         "{node}: {known_hosts} has no key for {address} (it shows {fingerprint}); compare the fingerprint with the node's own and add its key, \
          as ssh-keyscan prints it"
@@ -87,7 +87,7 @@ pub enum RemoteError {
     HostKeyUnknown {
         /// The node.
         node: String,
-        /// Host and port as known_hosts writes them.
+        /// Host and port as `known_hosts` writes them.
         address: String,
         /// SHA-256 of the key that was shown.
         fingerprint: String,

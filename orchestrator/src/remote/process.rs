@@ -181,9 +181,7 @@ impl Node<'_> {
 
     /// SHA-256 of the first bytes of a file, in hex.
     pub(crate) fn hash(&self, file: &Path, bytes: u64) -> Result<String, RemoteError> {
-        // A disk that gives 20 MB/s is slow.
-        let said =
-            self.script(script::HASH, &[&text(file), &bytes.to_string()], Duration::from_secs(bytes / 20_000_000))?;
+        let said = self.script(script::HASH, &[&text(file), &bytes.to_string()], Duration::ZERO)?;
         Ok(said.split_whitespace().next().unwrap_or_default().to_owned())
     }
 }

@@ -21,14 +21,14 @@ type Slot = Arc<Mutex<Option<Session>>>;
 /// Nodes over ssh, and programs where the orchestrator runs.
 pub struct Ssh {
     connector: Connector,
-    ssh: config::Ssh,
+    options: config::Ssh,
     nodes: BTreeMap<String, config::Node>,
     here: Local,
     slots: Mutex<HashMap<String, Slot>>,
 }
 
 impl Ssh {
-    /// Nodes as the configuration has them. Nothing is connected yet, but keys and known_hosts are read.
+    /// Nodes as the configuration has them. Nothing is connected yet, but keys and `known_hosts` are read.
     pub fn new(config: &Config) -> Result<Self, RemoteError> {
         let here = Local {
             environment: config
@@ -40,7 +40,7 @@ impl Ssh {
         };
         Ok(Self {
             connector: Connector::new(&config.ssh)?,
-            ssh: config.ssh.clone(),
+            options: config.ssh.clone(),
             nodes: config.nodes.clone(),
             here,
             slots: Mutex::default(),
@@ -52,8 +52,8 @@ impl Ssh {
         Address {
             node: node.to_owned(),
             host: special.and_then(|special| special.address.clone()).unwrap_or_else(|| node.to_owned()),
-            port: special.and_then(|special| special.port).unwrap_or(self.ssh.port),
-            user: self.ssh.user.clone(),
+            port: special.and_then(|special| special.port).unwrap_or(self.options.port),
+            user: self.options.user.clone(),
         }
     }
 
@@ -65,22 +65,21 @@ impl Ssh {
     fn within<T>(
         &self,
         node: &str,
-        deadline: Instant,
         command: &str,
         work: impl FnOnce(&Session, Channel) -> Result<T, Broken>,
     ) -> Result<T, RemoteError> {
         let slot = self.slot(node);
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |what: String| RemoteError::Command { node: node.to_owned(), command: command.to_owned(), what };
-        let (session, channel) =
-            match slot.take().and_then(|session| open(&session, deadline).ok().map(|channel| (session, channel))) {
-                Some(both) => both,
-                None => {
-                    let session = self.connector.connect(&self.address(node), deadline)?;
-                    let channel = open(&session, deadline).map_err(|error| failed(format!("no channel: {error}")))?;
-                    (session, channel)
-                }
-            };
+        let by = || Instant::now() + Duration::from_secs(u64::from(self.options.connect_timeout_s));
+        let kept = slot.take().and_then(|session| open(&session, by()).ok().map(|channel| (session, channel)));
+        let (session, channel) = if let Some(both) = kept {
+            both
+        } else {
+            let session = self.connector.connect(&self.address(node), by())?;
+            let channel = open(&session, by()).map_err(|error| failed(format!("no channel: {error}")))?;
+            (session, channel)
+        };
         match work(&session, channel) {
             Ok(result) => {
                 *slot = Some(session);
@@ -118,8 +117,7 @@ impl Runner for Ssh {
         let words =
             ["/bin/sh", "-c", script::RUN, "sh", &limit, &grace].into_iter().chain(argv.iter().map(String::as_str));
         let line = format!("exec {}", quote::join(words));
-        let connected_by = Instant::now() + Duration::from_secs(u64::from(self.ssh.connect_timeout_s));
-        let (output, took) = self.within(node, connected_by, &argv[0], |session, channel| {
+        let (output, took) = self.within(node, &argv[0], |session, channel| {
             let began = Instant::now();
             exec(session, channel, &line, began + timeout + SLACK).map(|output| (output, began.elapsed()))
         })?;
@@ -202,8 +200,7 @@ impl Files for Ssh {
         idle: Duration,
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<u64, RemoteError> {
-        let connected_by = Instant::now() + Duration::from_secs(u64::from(self.ssh.connect_timeout_s));
-        let copied = self.within(node, connected_by, "sftp", |session, channel| {
+        let copied = self.within(node, "sftp", |session, channel| {
             // The channel only shows that the session is alive: SFTP opens its own.
             drop(channel);
             session.set_timeout(u32::try_from(idle.as_millis()).unwrap_or(u32::MAX).max(1));

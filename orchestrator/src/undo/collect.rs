@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// A transfer without a byte for so long has failed.
 const IDLE: Duration = Duration::from_secs(20);
+/// Hashing takes no longer than this and what a slow disk needs.
+const HASHING: Duration = Duration::from_secs(10);
+const SLOW_DISK_BYTES_PER_S: u64 = 20_000_000;
 
 /// Fetches a capture into `folder`, or only has it hashed where it is.
 pub(super) fn collect(effort: Effort<'_>, step: &CaptureStep, bytes: u64, folder: &Path) -> Result<Fetched, Refusal> {
@@ -24,9 +27,9 @@ pub(super) fn collect(effort: Effort<'_>, step: &CaptureStep, bytes: u64, folder
         node.ask(&[&program, &end, &name, &file, &log]).map_err(refusal)?;
     }
     if effort.config.collect.fetch {
-        return fetch(effort, &node, step, bytes, folder);
+        return fetch(effort, step, bytes, folder);
     }
-    let sha256 = node.hash(&step.file, bytes).map_err(refusal)?;
+    let sha256 = hash_there(effort, step, bytes)?;
     Ok(Fetched { file: step.file.clone(), bytes, sha256 })
 }
 
@@ -67,17 +70,11 @@ fn private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn fetch(
-    effort: Effort<'_>,
-    node: &Node<'_>,
-    step: &CaptureStep,
-    bytes: u64,
-    folder: &Path,
-) -> Result<Fetched, Refusal> {
+fn fetch(effort: Effort<'_>, step: &CaptureStep, bytes: u64, folder: &Path) -> Result<Fetched, Refusal> {
     make_folder(effort, folder)?;
     let name = step.file.file_name().unwrap_or(step.file.as_os_str());
     let whole = folder.join(name);
-    let sha256 = node.hash(&step.file, bytes).map_err(refusal)?;
+    let sha256 = hash_there(effort, step, bytes)?;
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         format!("{} of {} is not fetched: {what}: {error}", step.file.display(), step.node)
     };
@@ -86,7 +83,7 @@ fn fetch(
         return Ok(Fetched { file: whole, bytes, sha256 });
     }
     let part = part_of(&whole);
-    let (have, mut hasher) = resume(node, &part, &step.file, bytes)?;
+    let (have, mut hasher) = resume(effort, &part, step, bytes)?;
     effort.room_here(folder, bytes - have).map_err(|what| failed("no room", &what))?;
     let mut file =
         private(OpenOptions::new().append(true), &part).map_err(|error| failed("it cannot be written", &error))?;
@@ -118,6 +115,12 @@ fn fetch(
     Ok(Fetched { file: whole, bytes, sha256 })
 }
 
+/// Hash of the first bytes of a capture on its sink, in hex.
+fn hash_there(effort: Effort<'_>, step: &CaptureStep, bytes: u64) -> Result<String, Refusal> {
+    let timeout = effort.time(HASHING + Duration::from_secs(bytes / SLOW_DISK_BYTES_PER_S))?;
+    Node { timeout, ..effort.node(&step.node)? }.hash(&step.file, bytes).map_err(refusal)
+}
+
 fn part_of(whole: &Path) -> PathBuf {
     let mut name = whole.as_os_str().to_owned();
     name.push(".part");
@@ -125,11 +128,11 @@ fn part_of(whole: &Path) -> PathBuf {
 }
 
 /// How much of a file is here already, and the hash of it to go on with. What differs from the start of the file counts as nothing.
-fn resume(node: &Node<'_>, part: &Path, file: &Path, bytes: u64) -> Result<(u64, Sha256), Refusal> {
+fn resume(effort: Effort<'_>, part: &Path, step: &CaptureStep, bytes: u64) -> Result<(u64, Sha256), Refusal> {
     let have = fs::metadata(part).map_or(0, |there| there.len()).min(bytes);
     if have > 0
         && let Some((hasher, here)) = hash_of(part, have)
-        && node.hash(file, have).map_err(refusal)? == here
+        && hash_there(effort, step, have)? == here
     {
         return Ok((have, hasher));
     }
@@ -154,5 +157,6 @@ fn hash_of(path: &Path, bytes: u64) -> Option<(Sha256, String)> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

@@ -52,12 +52,12 @@ pub fn job(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant) 
     let mut lock = state.lock_job(job_id, deadline)?;
     let mut all = Vec::new();
     for kept in state.journals()?.into_iter().filter(|kept| kept.job_id == job_id) {
-        let Some(journal) = state.reopen(&kept.path, lock)? else {
+        let Some(journal) = State::reopen(&kept.path, lock)? else {
             lock = state.lock_job(job_id, deadline)?;
             continue;
         };
         let undone;
-        (undone, lock) = undo(Effort { config, runner, deadline, ran: None }, &state, journal);
+        (undone, lock) = undo(Effort { config, runner, deadline, ran: None }, &state, journal, Captures::Now);
         all.push(undone);
     }
     Ok(all)
@@ -90,8 +90,17 @@ pub fn stale(
     Ok(all)
 }
 
+/// When captures of a run that had started go where they are to stay.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Captures {
+    /// With the rest.
+    Now,
+    /// When it is undone once more; until then the run is not closed.
+    Later,
+}
+
 /// Undoes a run. The lock on its job is given back.
-pub(crate) fn undo(effort: Effort<'_>, state: &State, journal: Journal) -> (Undone, JobLock) {
+pub(crate) fn undo(effort: Effort<'_>, state: &State, journal: Journal, captures_go: Captures) -> (Undone, JobLock) {
     let work = Work { effort, journal: &journal, record: journal.record(), troubles: Mutex::default() };
     work.note(&Entry::Undoing { at_ns: now_ns() });
     let steps = &journal.plan().steps;
@@ -104,7 +113,11 @@ pub(crate) fn undo(effort: Effort<'_>, state: &State, journal: Journal) -> (Undo
         left.extend(refused.into_iter().flatten());
     }
     let is_restored = left.is_empty();
-    left.extend(work.collect());
+    if captures_go == Captures::Now || !work.record.has_started {
+        left.extend(work.collect());
+    } else {
+        left.push("its captures are not fetched yet".to_owned());
+    }
     let record = journal.record();
     let manifest = match work.manifest(&record) {
         Ok(manifest) => manifest,

@@ -138,7 +138,7 @@ pub(super) fn delete(node: &Node<'_>, files: &[&str]) -> Result<(), Refusal> {
     node.ask(&argv).map(drop).map_err(refusal)
 }
 
-#[allow(clippy::needless_pass_by_value)]
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(super) fn refusal(error: RemoteError) -> Refusal {
     error.to_string()
 }
