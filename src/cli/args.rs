@@ -54,7 +54,7 @@ pub(super) struct Reading {
     /// End of the time that counts, itself not included: seconds from the first packet, or RFC 3339
     #[arg(long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
     pub(super) to: Option<Moment>,
-    /// Manifest of the run: what it says of the clocks of captures goes before what their packets say
+    /// Manifest of the run: names of endpoints, and clocks of captures where it knows them to 100 us
     #[arg(long, value_name = "FILE")]
     pub(super) manifest: Option<PathBuf>,
     /// Leave the clocks of several captures as they are [default: held against each other by the packets that two captures hold]

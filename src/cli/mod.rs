@@ -9,6 +9,7 @@ mod files;
 mod health;
 mod input;
 mod latency;
+mod manifest;
 mod output;
 
 use args::{Cli, Command};

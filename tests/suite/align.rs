@@ -212,6 +212,13 @@ fn a_manifest_sets_clocks() {
     let arguments = ["matrix", "--format", "csv"];
     let straight = result(&arguments, &run.every_node());
     assert_eq!(result(&[&arguments[..], &["--manifest", manifest]].concat(), &[run.node(1), moved.clone()]), straight);
+    // A clock that is known to part of a second only is left to the packets, unless they may not be asked.
+    let coarse = folder.path().join("coarse.json");
+    let text = std::fs::read_to_string(manifest).expect("text");
+    std::fs::write(&coarse, text.replace("_ns\": 700", "_ns\": 500000000").replace("60000000000", "0")).expect("text");
+    let coarse = [&arguments[..], &["--manifest", coarse.to_str().expect("path")]].concat();
+    assert_eq!(result(&coarse, &[run.node(1), moved.clone()]), straight);
+    assert_ne!(result(&[&coarse[..], &["--no-align"]].concat(), &[run.node(1), moved.clone()]), straight);
     // The wrong one is believed too: it is the user's word.
     std::fs::write(manifest, std::fs::read_to_string(manifest).expect("text").replace("60000000000", "0"))
         .expect("text");

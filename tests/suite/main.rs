@@ -9,6 +9,7 @@ mod framing;
 mod health;
 mod hostile;
 mod latency;
+mod manifest;
 #[cfg(target_os = "linux")]
 mod memory;
 mod messages;

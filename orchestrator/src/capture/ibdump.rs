@@ -10,9 +10,9 @@ pub(crate) fn argv(config: &Config, adapter: &str, port: u8, file: &Path) -> Vec
     let mut argv = vec![super::text(&config.tools.ibdump)];
     argv.extend(["-d", adapter, "-i"].map(str::to_owned));
     argv.extend([port.to_string(), "-w".to_owned(), super::text(file)]);
-    argv.extend(super::option("-b", max_burst_log2));
-    argv.extend(super::option("-p", writer_thread_bytes));
-    argv.extend(super::option("-M", memory_bytes));
+    argv.extend(super::option("-b", *max_burst_log2));
+    argv.extend(super::option("-p", *writer_thread_bytes));
+    argv.extend(super::option("-M", *memory_bytes));
     argv
 }
 

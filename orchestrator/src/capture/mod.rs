@@ -79,7 +79,6 @@ fn text(path: &Path) -> String {
 }
 
 /// An option with its value, where there is one.
-fn option(name: &str, value: &Option<impl ToString>) -> impl Iterator<Item = String> {
-    let value = value.as_ref().map(ToString::to_string);
-    value.map(|value| [name.to_owned(), value]).into_iter().flatten()
+fn option(name: &str, value: Option<impl ToString>) -> impl Iterator<Item = String> {
+    value.map(|value| [name.to_owned(), value.to_string()]).into_iter().flatten()
 }

@@ -12,8 +12,8 @@ pub(crate) fn argv(config: &Config, adapter: &str, file: &Path) -> Vec<String> {
     argv.extend(["--time-stamp-precision=nano", "-n", "-Z", "root", "-i"].map(str::to_owned));
     argv.push(interface.clone().unwrap_or_else(|| adapter.to_owned()));
     argv.extend(["-w".to_owned(), super::text(file)]);
-    argv.extend(super::option("-s", snaplen));
-    argv.extend(super::option("-B", buffer_kib));
+    argv.extend(super::option("-s", *snaplen));
+    argv.extend(super::option("-B", *buffer_kib));
     argv.extend(filter.clone());
     argv
 }

@@ -1,7 +1,7 @@
 //! What no key says alone: which keys need each other, and which exclude each other.
 
 use super::read::Wrong;
-use super::{After, Config, MirrorBackend, Place};
+use super::{After, Config, Ibdump, MirrorBackend, Mstreg, Place, Tcpdump};
 use crate::capture::CaptureBackend;
 use crate::name;
 
@@ -60,14 +60,19 @@ fn mirror(config: &Config) -> Result<(), Wrong> {
                 "mirroring needs somewhere to send copies; set sinks.nodes = [\"...\"] or sinks.from_job = true",
             );
         }
-        MirrorBackend::Mstreg => {}
         MirrorBackend::Command if mirror.command.is_none() => {
             return wrong(
                 &["mirror", "backend"],
                 "the backend `command` needs the commands; add [mirror.command] with on = [...] and off = [...]",
             );
         }
-        MirrorBackend::Command => {}
+        MirrorBackend::Command | MirrorBackend::Mstreg => {}
+    }
+    if mirror.backend != MirrorBackend::Mstreg && mirror.mstreg != Mstreg::default() {
+        return wrong(
+            &["mirror", "mstreg"],
+            "these options are not used; set mirror.backend = \"mstreg\" or take them out",
+        );
     }
     let Some(command) = &mirror.command else { return Ok(()) };
     if mirror.backend != MirrorBackend::Command {
@@ -94,13 +99,13 @@ fn capture(config: &Config) -> Result<(), Wrong> {
             "ibdump takes writer_thread_bytes or memory_bytes, not both; take one out",
         );
     }
-    if config.capture.backend == CaptureBackend::Ibdump && config.capture.tcpdump != super::Tcpdump::default() {
+    if config.capture.backend == CaptureBackend::Ibdump && config.capture.tcpdump != Tcpdump::default() {
         return wrong(
             &["capture", "tcpdump"],
             "these options are not used; set capture.backend = \"tcpdump\" or take them out",
         );
     }
-    if config.capture.backend == CaptureBackend::Tcpdump && *ibdump != super::Ibdump::default() {
+    if config.capture.backend == CaptureBackend::Tcpdump && *ibdump != Ibdump::default() {
         return wrong(
             &["capture", "ibdump"],
             "these options are not used; set capture.backend = \"ibdump\" or take them out",

@@ -82,12 +82,14 @@ fn shown(leaf: SwitchPort) -> String {
 }
 
 /// A node with a port whose leaf is known goes on without the others; one without any cannot.
-pub(super) fn settle(fabric: &mut Fabric, missing: Vec<(&str, String)>) -> Result<(), FabricError> {
+pub(super) fn settle(fabric: &mut Fabric, missing: Vec<(&Port, String)>) -> Result<(), FabricError> {
     let mut errors = Vec::new();
-    for (node, why) in missing {
-        if fabric.ports.iter().any(|port| port.node == node) {
-            fabric.left_out.push(format!("{why}; the port is left out"));
+    for (port, why) in missing {
+        let node = port.node.as_str();
+        if fabric.ports.iter().any(|known| known.node == node) {
+            fabric.left_out.push(format!("{port} is left out: {why}"));
         } else if errors.iter().all(|(other, _)| *other != node) {
+            let why = format!("{} port {}: {why}", port.ca, port.state.number);
             errors.push((node, FabricError::NoLeaf { node: node.to_owned(), why }));
         }
     }

@@ -172,7 +172,7 @@ pub fn discover(config: &Config, nodes: &[String], runner: &dyn Runner) -> Resul
                 None
             }
             Err(why) => {
-                missing.push((port.node.as_str(), format!("{port}: {why}")));
+                missing.push((*port, why));
                 continue;
             }
         };

@@ -9,6 +9,7 @@ pub use make::FILE_NAME;
 use crate::capture::Counted;
 use crate::fabric::NodePort;
 use crate::guid;
+use crate::name::{self, NameError};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,6 +53,14 @@ pub enum ManifestError {
         lid: u16,
         /// Its LMC.
         lmc: u8,
+    },
+    /// A name in it that none can have.
+    #[error("{}: {source}", path.display())]
+    Name {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: NameError,
     },
     /// The file could not be written.
     #[error("{}: the manifest cannot be written: {source}; check the folder, its owner and the space that is left", path.display())]
@@ -247,21 +256,36 @@ impl Manifest {
         if manifest.version != VERSION {
             return Err(ManifestError::Version { path: path.to_owned(), found: manifest.version });
         }
-        let is_wrong = |port: &&Port| port.lid > HIGHEST_LID || port.lmc > HIGHEST_LMC;
-        if let Some(Port { node, lid, lmc, .. }) = manifest.ports.iter().chain(&manifest.sinks).find(is_wrong) {
-            return Err(ManifestError::Port { path: path.to_owned(), node: node.clone(), lid: *lid, lmc: *lmc });
-        }
+        manifest.check(path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for capture in manifest.captures.iter_mut().filter(|capture| !capture.on_sink) {
             capture.file = folder.join(&capture.file);
         }
         Ok(manifest)
     }
+
+    /// Names and numbers go to terminals and tables.
+    fn check(&self, path: &Path) -> Result<(), ManifestError> {
+        let named = |result: Result<(), NameError>| {
+            result.map_err(|source| ManifestError::Name { path: path.to_owned(), source })
+        };
+        for Port { node, ca, lid, lmc, .. } in self.ports.iter().chain(&self.sinks) {
+            named(name::node(node))?;
+            named(if ca.is_empty() { Ok(()) } else { name::device(ca) })?;
+            if *lid > HIGHEST_LID || *lmc > HIGHEST_LMC {
+                return Err(ManifestError::Port { path: path.to_owned(), node: node.clone(), lid: *lid, lmc: *lmc });
+            }
+        }
+        self.captures.iter().try_for_each(|capture| named(name::node(&capture.sink)))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PORT: &str = r#"{"version": 1, "job_id": 1, "ports": [
+        {"node": "n001", "port_guid": "0x10", "lid": 49152, "lmc": 0, "leaf_guid": 3, "leaf_port": 1}]}"#;
 
     fn read(text: &str) -> Result<Manifest, ManifestError> {
         let folder = tempfile::tempdir().unwrap();
@@ -292,6 +316,10 @@ mod tests {
         for (text, what) in [
             ("", "not a manifest"),
             ("{\"version\": 2, \"job_id\": 1}", "version 2"),
+            (PORT, "n001 has LID 49152 with LMC 0; expected a LID below 49152"),
+            (&PORT.replace("49152", "8").replace("\"lmc\": 0", "\"lmc\": 8"), "n001 has LID 8 with LMC 8"),
+            (&PORT.replace("0x10", "0xzz"), "expected a GUID"),
+            (&PORT.replace("n001", "\\u001b[31m"), "node name \"\\u{1b}[31m\" is refused"),
             ("{\"version\": 1, \"job_id\": 1, \"node\": []}", "unknown field `node`"),
         ] {
             let message = read(text).unwrap_err().to_string();

@@ -195,7 +195,7 @@ fn deal<'a>(
                 guid::text(*leaf)
             ));
         }
-        choice.groups.extend(shared(sinks, &sources, taken.free(mirror::analysers(config))));
+        choice.groups.extend(shared(sinks, &sources, taken.free(mirror::analysers(config)).as_deref()));
     }
     choice
 }
@@ -249,11 +249,11 @@ fn reason(leaf: u64, members: &[&NodePort], most: usize, has_kept: bool, config:
 }
 
 /// Deals the ports to the sinks in turn. A sink that gets none is left out.
-fn shared<'a>(sinks: &[&'a NodePort], sources: &[&'a NodePort], free: Option<Vec<u8>>) -> Vec<Group<'a>> {
+fn shared<'a>(sinks: &[&'a NodePort], sources: &[&'a NodePort], free: Option<&[u8]>) -> Vec<Group<'a>> {
     let group = |(index, &sink): (usize, &&'a NodePort)| Group {
         sink,
         sources: sources.iter().copied().skip(index).step_by(sinks.len()).collect(),
-        analyser: free.as_ref().and_then(|free| free.get(index).copied()),
+        analyser: free.and_then(|free| free.get(index).copied()),
     };
     sinks.iter().enumerate().map(group).filter(|group| !group.sources.is_empty()).collect()
 }

@@ -31,7 +31,7 @@ impl fmt::Display for Plan {
 impl Plan {
     fn show_sink(&self, f: &mut fmt::Formatter<'_>, sink: &Sink) -> fmt::Result {
         let leaf = guid::text(sink.leaf_guid);
-        let own = self.compute.iter().any(|port| *port == sink.port);
+        let own = self.compute.contains(&sink.port);
         if own {
             return writeln!(
                 f,

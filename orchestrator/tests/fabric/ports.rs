@@ -75,10 +75,8 @@ fn a_rail_that_leads_nowhere_is_left_out() {
     assert_eq!(
         fabric.left_out[2..],
         [
-            "n003 mlx5_1 port 1: ibnetdiscover shows no switch at the other end of its cable, and ibtracert failed: get_route: no way; the \
-             port is left out",
-            "n003 mlx4_0 port 1: ibnetdiscover shows nothing at the other end of its cable, and ibtracert failed: get_route: no way; the \
-             port is left out",
+            "n003 mlx5_1 port 1 is left out: ibnetdiscover shows no switch at the other end of its cable, and ibtracert failed: get_route: no way",
+            "n003 mlx4_0 port 1 is left out: ibnetdiscover shows nothing at the other end of its cable, and ibtracert failed: get_route: no way",
         ]
     );
 }

@@ -53,7 +53,7 @@ fn a_job_of_one_node() {
     let lab = Lab { sweeps: Vec::new(), ..Lab::new() };
     assert_eq!(
         fault(&lab, &["n001"]),
-        "n001: the leaf switch is not known: n001 ibsim0 port 1: ibnetdiscover told nothing, and ibtracert failed: no other LID is \
+        "n001: the leaf switch is not known: ibsim0 port 1: ibnetdiscover told nothing, and ibtracert failed: no other LID is \
          known to trace to; run ibnetdiscover -p and ibtracert by hand, and check fabric.run_on in the configuration"
     );
     // With a neighbour it has.
@@ -168,7 +168,7 @@ fn nobody_knows_the_leaf() {
     lab.trace("n003", bad("", ""));
     lab.trace("n004", bad("", ""));
     let message = fault(&lab, &["n002", "n003", "n004"]);
-    assert!(message.starts_with("n003: the leaf switch is not known: n003 ibsim0 port 1: "), "{message}");
+    assert!(message.starts_with("n003: the leaf switch is not known: ibsim0 port 1: "), "{message}");
     assert!(message.contains("ibtracert failed: it ended with status 255"), "{message}");
     assert!(message.ends_with(" (there is something wrong with n004 too)"), "{message}");
     // Nothing needs it where nothing is mirrored.

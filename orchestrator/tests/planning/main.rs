@@ -3,6 +3,7 @@
 mod config;
 mod job;
 mod lab;
+mod manifest;
 mod names;
 mod plan;
 mod property;
