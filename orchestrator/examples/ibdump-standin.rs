@@ -159,7 +159,7 @@ fn record(packet: &[u8]) -> Vec<u8> {
     for word in [seconds, micros, length, length] {
         record.extend_from_slice(&word.to_ne_bytes());
     }
-    record.extend_from_slice(&(u64::from(seconds) << 32 | u64::from(micros) * 4295).to_ne_bytes());
+    record.extend_from_slice(&((u64::from(seconds) << 32) | (u64::from(micros) * 4295)).to_ne_bytes());
     record.extend_from_slice(&[21, 4]);
     record.extend_from_slice(&(length as u16).to_be_bytes());
     record.extend_from_slice(&0_u16.to_be_bytes());

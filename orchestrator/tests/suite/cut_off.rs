@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Names the folder of the lab to the child.
 const LAB: &str = "IBSCOPE_TEST_LAB";
+/// A start that nothing holds up.
+const LONG: Duration = Duration::from_mins(1);
 /// What the child does: `start N` ends after the N-th line, `start` and `undo` do all of it.
 const DEED: &str = "IBSCOPE_TEST_DEED";
 
@@ -92,7 +94,7 @@ fn at_any_moment_of_the_end() {
     for step in 0..12 {
         let lab = Lab::new();
         let config = lab.config("");
-        start(&config, &lab.runner(), lab.plan(7, "a", ["s1", "s2"], false), Duration::from_secs(60)).unwrap();
+        start(&config, &lab.runner(), lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
         let mut child = spawn(&lab, "undo");
         thread::sleep(Duration::from_millis(step * 45));
         child.kill().unwrap();
@@ -129,7 +131,7 @@ fn a_launch_on_its_way_does_not_start_later() {
                     break found.processes;
                 }
             };
-            assert_eq!(found, [process.clone()]);
+            assert_eq!(found, std::slice::from_ref(&process));
             assert!(
                 node.signal(&process, ibscope_orchestrator::remote::process::Signal::Int, Duration::from_secs(10))
                     .unwrap()
@@ -150,11 +152,11 @@ fn a_launch_on_its_way_does_not_start_later() {
 fn with_a_journal_cut_at_any_byte() {
     let lab = Lab::new();
     let config = lab.config("");
-    start(&config, &lab.runner(), lab.plan(7, "a", ["s1", "s2"], false), Duration::from_secs(60)).unwrap();
+    start(&config, &lab.runner(), lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
     let state = State::open(&config.run.state_dir).unwrap();
     let path = state.journals().unwrap().remove(0).path;
     let whole = fs::read(&path).unwrap();
-    let lines = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'\n').count();
+    let lines = |bytes: &[u8]| bytes.split(|byte| *byte == b'\n').count() - 1;
     for length in 0..whole.len() {
         fs::write(&path, &whole[..length]).unwrap();
         let record = state.journals().unwrap().remove(0).record.unwrap();
@@ -170,7 +172,7 @@ fn with_a_journal_cut_at_any_byte() {
 fn a_journal_that_is_damaged_is_refused() {
     let lab = Lab::new();
     let config = lab.config("");
-    start(&config, &lab.runner(), lab.plan(7, "a", ["s1", "s2"], false), Duration::from_secs(60)).unwrap();
+    start(&config, &lab.runner(), lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
     let path = State::open(&config.run.state_dir).unwrap().journals().unwrap().remove(0).path;
     let whole = fs::read_to_string(&path).unwrap();
     let second = whole.lines().nth(1).unwrap();

@@ -155,7 +155,7 @@ fn a_connection_that_breaks_is_told_of() {
     assert_eq!(node.log().matches("Accepted publickey").count(), 2);
 }
 
-/// known_hosts decides: plain and hashed names, a key of another kind than the server's first, by the node's name or its address.
+/// `known_hosts` decides: plain and hashed names, a key of another kind than the server's first, by the node's name or its address.
 #[test]
 fn host_keys_are_checked() {
     if !is_there() {
@@ -323,7 +323,7 @@ fn captures_are_fetched_from_nodes() {
     let whole_bytes = 24 + 8 * (42 + 32);
     for (run, before) in [("a", None), ("b", Some(true)), ("c", Some(false))] {
         let ssh = Ssh::new(&config).unwrap();
-        let started = start(&config, &ssh, lab.plan(7, run, ["n1", "n2"], true), Duration::from_secs(60)).unwrap();
+        let started = start(&config, &ssh, lab.plan(7, run, ["n1", "n2"], true), LONG).unwrap();
         eprintln!("two captures and four ports over ssh: {:.3} s", started.took.as_secs_f64());
         assert_eq!(lab.mirrored().len(), 4);
         let file = lab.capture(run, "n1").file;
@@ -369,7 +369,7 @@ fn a_sink_that_is_down_is_named_and_the_rest_undone() {
     let config = lab.config_with(&ssh_lines(&[&first, &second], ""), "");
     let ssh = Ssh::new(&config).unwrap();
     let plan = lab.plan(7, "a", ["n1", "n2"], true);
-    start(&config, &ssh, plan.clone(), Duration::from_secs(60)).unwrap();
+    start(&config, &ssh, plan.clone(), LONG).unwrap();
     // It goes down while the job runs, with all of its connections.
     drop(ssh);
     let port = second.port;
@@ -386,10 +386,9 @@ fn a_sink_that_is_down_is_named_and_the_rest_undone() {
     // The leaf and the capture of the other one are undone.
     assert!(lab.mirrored().iter().all(|port| port.contains("1001-")) && lab.mirrored().len() == 2);
     // A start finds out before it changes anything, except that the earlier run of the job is in its way.
-    let error =
-        start(&config, &ssh, lab.plan(8, "b", ["n1", "n2"], true), Duration::from_secs(60)).unwrap_err().to_string();
+    let error = start(&config, &ssh, lab.plan(8, "b", ["n1", "n2"], true), LONG).unwrap_err().to_string();
     assert!(error.contains("n2: no connection") && error.contains("all of it is undone"), "{error}");
-    let error = start(&config, &ssh, plan, Duration::from_secs(60)).unwrap_err().to_string();
+    let error = start(&config, &ssh, plan, LONG).unwrap_err().to_string();
     assert!(error.contains("an earlier run has left cannot be undone"), "{error}");
     second.come_back();
     let undone = undo::job(&config, 7, &ssh, in_seconds(60)).unwrap();

@@ -1,6 +1,7 @@
 //! OpenSSH's daemons, started by the test and ended with it.
 
 use crate::lab::{Lab, wait_until};
+use std::fmt::Write;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -67,15 +68,17 @@ impl Node {
         for kind in kinds {
             let key = folder.join(kind).display().to_string();
             keygen(&["-q", "-t", kind, "-N", "", "-f", &key]);
-            text += &format!("HostKey {key}\n");
+            writeln!(text, "HostKey {key}").unwrap();
         }
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        text += &format!(
+        write!(
+            text,
             "Port {port}\nListenAddress 127.0.0.1\nPidFile none\nAuthorizedKeysFile {}\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
              UsePAM no\nStrictModes no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\nSetEnv NODE={name} IBDUMP_STANDIN_MODE_FILE={}\n",
             lab.folder.join("ssh/authorized_keys").display(),
             lab.mode_file().display()
-        );
+        )
+        .unwrap();
         fs::write(folder.join("config"), text).unwrap();
         let daemon = Self::spawn(&folder, port);
         Self { name, port, folder, daemon }
@@ -99,7 +102,7 @@ impl Node {
         self.daemon = Self::spawn(&self.folder, self.port);
     }
 
-    /// A line of known_hosts with one of its keys.
+    /// A line of `known_hosts` with one of its keys.
     pub(crate) fn known(&self, kind: &str) -> String {
         let key = fs::read_to_string(self.folder.join(kind).with_extension("pub")).unwrap();
         let mut words = key.split(' ');
