@@ -49,6 +49,14 @@ impl<'a> Effort<'a> {
     where
         'a: 'n,
     {
+        self.place(Some(name))
+    }
+
+    /// A node, or where the orchestrator runs.
+    pub(crate) fn place<'n>(&self, name: Option<&'n str>) -> Result<Node<'n>, Refusal>
+    where
+        'a: 'n,
+    {
         Ok(Node { runner: self.runner, name, timeout: self.time(ANSWER)? })
     }
 

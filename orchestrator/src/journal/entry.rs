@@ -193,6 +193,8 @@ pub struct Record {
     pub plan: Plan,
     /// When the journal was opened, in nanoseconds since the epoch.
     pub opened_ns: i64,
+    /// When the last step was begun.
+    pub changed_ns: i64,
     /// How far the run is.
     pub phase: Phase,
     /// All of its steps were done once.
@@ -221,6 +223,7 @@ impl Record {
         let record = Self {
             plan: *plan,
             opened_ns: at_ns,
+            changed_ns: at_ns,
             phase: Phase::Starting,
             has_started: false,
             progress,
@@ -238,7 +241,10 @@ impl Record {
     pub(super) fn apply(&mut self, entry: &Entry) -> bool {
         match entry {
             Entry::Opened { .. } => false,
-            Entry::Doing { steps, .. } => steps.iter().all(|&step| self.set(step, Progress::Begun, &[])),
+            Entry::Doing { at_ns, steps } => {
+                self.changed_ns = *at_ns;
+                steps.iter().all(|&step| self.set(step, Progress::Begun, &[]))
+            }
             Entry::Done { step, process, ran, .. } => self.set(*step, Progress::Done(process.clone()), ran),
             Entry::Undone { step, ended, ran, .. } => self.set(*step, Progress::Undone(ended.clone()), ran),
             Entry::Failed { step, what, ran, .. } => {

@@ -70,6 +70,7 @@ pub struct Journal {
     path: PathBuf,
     plan: Plan,
     opened_ns: i64,
+    is_reopened: bool,
     inner: Mutex<Inner>,
     lock: JobLock,
 }
@@ -94,7 +95,14 @@ impl Journal {
         append(&mut file, &entry).map_err(failed("the journal cannot be written"))?;
         sync_folder(&path).map_err(failed("the folder cannot be synced"))?;
         let record = Record::opened(entry).map(|(record, _)| record).ok_or_else(|| broken(&path, 1, "no opening"))?;
-        Ok(Self { path, plan, opened_ns, inner: Mutex::new(Inner { file, record, observer: None }), lock })
+        Ok(Self {
+            path,
+            plan,
+            opened_ns,
+            is_reopened: false,
+            inner: Mutex::new(Inner { file, record, observer: None }),
+            lock,
+        })
     }
 
     /// Goes on with a journal; none where nothing stands in it, so that nothing was done.
@@ -105,7 +113,14 @@ impl Journal {
         let file = OpenOptions::new().append(true).open(&path).map_err(failed("the journal cannot be opened"))?;
         file.set_len(used as u64).map_err(failed("the journal's last line cannot be dropped"))?;
         let (plan, opened_ns) = (record.plan.clone(), record.opened_ns);
-        Ok(Some(Self { path, plan, opened_ns, inner: Mutex::new(Inner { file, record, observer: None }), lock }))
+        Ok(Some(Self {
+            path,
+            plan,
+            opened_ns,
+            is_reopened: true,
+            inner: Mutex::new(Inner { file, record, observer: None }),
+            lock,
+        }))
     }
 
     /// The file.
@@ -121,6 +136,11 @@ impl Journal {
     /// When it was opened, in nanoseconds since the epoch.
     pub fn opened_ns(&self) -> i64 {
         self.opened_ns
+    }
+
+    /// Somebody else has begun it, and may have been killed in the middle of something.
+    pub(crate) fn is_reopened(&self) -> bool {
+        self.is_reopened
     }
 
     /// The lock on the job, once the journal is done with.

@@ -3,6 +3,7 @@
 //! A process is known by its id together with its start time and the boot it belongs to, so that nobody else is signalled when ids come round again. Where it
 //! is not known, because whoever started it was killed before it could write the id down, it is found by its arguments.
 
+use super::local::HERE;
 use super::{RemoteError, Runner, script};
 use crate::step::CaptureStep;
 use serde::{Deserialize, Serialize};
@@ -85,8 +86,8 @@ pub struct Found {
 pub struct Node<'a> {
     /// Runs what asks.
     pub runner: &'a dyn Runner,
-    /// Its name.
-    pub name: &'a str,
+    /// Its name; none where the orchestrator runs.
+    pub name: Option<&'a str>,
     /// A question that takes longer has failed.
     pub timeout: Duration,
 }
@@ -96,7 +97,7 @@ impl Node<'_> {
     fn script(&self, text: &str, arguments: &[&str], extra: Duration) -> Result<String, RemoteError> {
         let argv: Vec<String> =
             [SHELL, "-c", text, "sh"].iter().chain(arguments).map(|&word| word.to_owned()).collect();
-        let output = self.runner.run(Some(self.name), &argv, self.timeout + extra)?;
+        let output = self.runner.run(self.name, &argv, self.timeout + extra)?;
         if !output.is_success() {
             let said = super::printable(&output.stderr);
             return Err(self.failed(format!(
@@ -109,7 +110,7 @@ impl Node<'_> {
     }
 
     fn failed(&self, what: String) -> RemoteError {
-        RemoteError::Command { node: self.name.to_owned(), command: SHELL.to_owned(), what }
+        RemoteError::Command { node: self.name.unwrap_or(HERE).to_owned(), command: SHELL.to_owned(), what }
     }
 
     /// Starts a capture on its own, away from the connection; its process. That does not mean that it captures: see [`Node::look`].
@@ -165,16 +166,30 @@ impl Node<'_> {
 
     /// Looks for a capture's processes by their arguments.
     pub fn find(&self, step: &CaptureStep) -> Result<Found, RemoteError> {
-        Ok(found(&self.script(script::FIND, &[&text(&step.file)], Duration::ZERO)?, step))
+        Ok(found(&self.script(script::FIND, &["-e", &text(&step.file)], Duration::ZERO)?, step))
+    }
+
+    /// Whether one of these commands is still under way: who started it may be gone.
+    pub(crate) fn is_running(&self, commands: &[&[String]]) -> Result<bool, RemoteError> {
+        let tokens = commands.iter().filter_map(|argv| argv.last()).flat_map(|argument| ["-e", argument.as_str()]);
+        let said = self.script(script::FIND, &tokens.collect::<Vec<_>>(), Duration::ZERO)?;
+        let finds = |arguments: &[&str]| arguments.iter().any(|argument| argument.starts_with(script::FINDS));
+        let (listed, _) = listed(&said);
+        // What runs it is as good as the command itself: it comes before it.
+        Ok(listed.iter().any(|(_, arguments)| !finds(arguments) && commands.iter().any(|argv| is_of(arguments, argv))))
     }
 
     /// Runs a program for what it prints.
     pub(crate) fn ask(&self, argv: &[&str]) -> Result<String, RemoteError> {
         let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
-        let output = self.runner.run(Some(self.name), &argv, self.timeout)?;
+        let output = self.runner.run(self.name, &argv, self.timeout)?;
         if !output.is_success() {
             let what = format!("status {}: {}", output.status, super::printable(&output.stderr));
-            return Err(RemoteError::Command { node: self.name.to_owned(), command: argv[0].clone(), what });
+            return Err(RemoteError::Command {
+                node: self.name.unwrap_or(HERE).to_owned(),
+                command: argv[0].clone(),
+                what,
+            });
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -202,27 +217,33 @@ fn of_stat(line: &str) -> Option<(u32, u64)> {
     Some((pid, fields.split(' ').nth(19)?.parse().ok()?))
 }
 
-/// Reads what [`script::FIND`] prints.
-fn found(said: &str, step: &CaptureStep) -> Found {
+/// Reads what [`script::FIND`] prints: processes with their arguments, and the boot.
+fn listed(said: &str) -> (Vec<(Process, Vec<&str>)>, &str) {
     let (listed, boot_id) = said.trim_end().rsplit_once('\n').unwrap_or(("", said.trim_end()));
-    let mut found = Found { boot_id: boot_id.to_owned(), ..Found::default() };
-    let mut lines = listed.lines().peekable();
-    while let Some(line) = lines.next() {
-        let mut arguments = Vec::new();
-        while let Some(argument) = lines.peek().and_then(|line| line.strip_prefix('A')) {
+    let mut processes: Vec<(Process, Vec<&str>)> = Vec::new();
+    for line in listed.lines() {
+        if let (Some(argument), Some((_, arguments))) = (line.strip_prefix('A'), processes.last_mut()) {
             arguments.push(argument);
-            lines.next();
-        }
-        if arguments.iter().any(|argument| argument.starts_with(script::LAUNCHES)) {
-            found.launching = true;
-            continue;
-        }
-        if arguments.iter().any(|argument| argument.starts_with(script::OURS)) || !is_of(&arguments, &step.argv) {
             continue;
         }
         let mut fields = line.split(' ').skip(1);
         if let (Some(Ok(pid)), Some(Ok(start_ticks))) = (fields.next().map(str::parse), fields.next().map(str::parse)) {
-            found.processes.push(Process { pid, start_ticks, boot_id: boot_id.to_owned() });
+            processes.push((Process { pid, start_ticks, boot_id: boot_id.to_owned() }, Vec::new()));
+        }
+    }
+    (processes, boot_id)
+}
+
+/// The capture's processes among those that are listed.
+fn found(said: &str, step: &CaptureStep) -> Found {
+    let (listed, boot_id) = listed(said);
+    let mut found = Found { boot_id: boot_id.to_owned(), ..Found::default() };
+    for (process, arguments) in listed {
+        let begins = |how: &str| arguments.iter().any(|argument| argument.starts_with(how));
+        if begins(script::LAUNCHES) {
+            found.launching = true;
+        } else if !begins(script::OURS) && is_of(&arguments, &step.argv) {
+            found.processes.push(process);
         }
     }
     found

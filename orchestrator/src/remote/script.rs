@@ -6,6 +6,8 @@
 
 /// How the scripts begin that a program's arguments go through before it runs.
 pub(super) const LAUNCHES: &str = ": ibscope-launch;";
+/// How the one begins that looks for processes: it has their arguments too.
+pub(super) const FINDS: &str = ": ibscope-find;";
 /// How all of them begin.
 pub(super) const OURS: &str = ": ibscope";
 
@@ -63,9 +65,9 @@ pub(super) const SIGNAL: &str = concat!(
     r#"while [ "$i" -lt "$n" ]; do alive || { echo gone; exit 0; }; sleep 0.05; i=$((i+1)); done; echo alive"#
 );
 
-/// `$1` an argument: every process that has it among its own, as a line `P pid start-time state` and a line `A...` for each of its arguments. Line ends in them become 0x01.
+/// `-e` and an argument, any number of times: every process that has one of them among its own, as a line `P pid start-time state` and a line `A...` for each of its arguments. Line ends in them become 0x01.
 pub(super) const FIND: &str = concat!(
-    r#": ibscope-find; for f in $(grep -lzFx -e "$1" /proc/[0-9]*/cmdline 2>/dev/null); do p=${f#/proc/}; p=${p%/cmdline}; "#,
+    r#": ibscope-find; for f in $(grep -lzFx "$@" /proc/[0-9]*/cmdline 2>/dev/null); do p=${f#/proc/}; p=${p%/cmdline}; "#,
     r#"{ read -r t <"/proc/$p/stat"; } 2>/dev/null || continue; set -- ${t##*) }; printf 'P %s %s %s\n' "$p" "${20}" "$1"; "#,
     r#"tr '\0\n' '\n\001' <"$f" 2>/dev/null | sed 's/^/A/'; done; cat /proc/sys/kernel/random/boot_id"#
 );

@@ -12,11 +12,19 @@ use crate::remote::{Files, parallel};
 use crate::run::{hostfile_text, lines, phases};
 use crate::step::{HostfileStep, MirrorStep, Step};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A command that was sent to a node runs after so long.
+const STARTING: Duration = Duration::from_secs(1);
+/// A command has ended so long after its time, whatever it is.
+const ENDED: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What came of undoing a run.
 #[derive(Clone, Debug, Serialize)]
@@ -188,7 +196,10 @@ impl Work<'_> {
                 }
                 Some(stop::stop(effort, step, known, self.record.failed.contains_key(&place))?)
             }
-            (_, Step::Mirror(step)) => {
+            (progress, Step::Mirror(step)) => {
+                if *progress == Progress::Begun {
+                    self.wait_for_commands(step)?;
+                }
                 mirror_off(effort, step)?;
                 None
             }
@@ -198,6 +209,37 @@ impl Work<'_> {
             }
         };
         self.note(&Entry::Undone { at_ns: now_ns(), step: place, ended, ran: effort::taken(&ran) });
+        Ok(())
+    }
+
+    /// Waits until no command is under way any more that would switch a port on after it was switched off: who is killed leaves it running. It ends at the latest when
+    /// its own time is over.
+    fn wait_for_commands(&self, step: &MirrorStep) -> Result<(), Refusal> {
+        if self.journal.is_reopened() {
+            // One that was sent may not have been started yet.
+            let since = Duration::from_nanos(u64::try_from(now_ns() - self.record.changed_ns).unwrap_or(0));
+            thread::sleep(self.effort.time(STARTING.saturating_sub(since))?);
+        }
+        let began = Instant::now();
+        let longest = step.on.iter().map(|command| command.timeout_s).max().unwrap_or(0);
+        let places: BTreeSet<Option<&str>> = step.on.iter().map(|command| command.node.as_deref()).collect();
+        for place in places {
+            let commands: Vec<&[String]> = step
+                .on
+                .iter()
+                .filter(|command| command.node.as_deref() == place)
+                .map(|command| command.argv.as_slice())
+                .collect();
+            while self.effort.place(place)?.is_running(&commands).map_err(|error| error.to_string())? {
+                if began.elapsed() > Duration::from_secs(u64::from(longest)) + ENDED {
+                    return Err(format!(
+                        "leaf {:#018x}: a command that mirrors its ports does not come to an end",
+                        step.leaf_guid
+                    ));
+                }
+                thread::sleep(LOOK_EVERY);
+            }
+        }
         Ok(())
     }
 

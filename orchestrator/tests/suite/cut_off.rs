@@ -27,7 +27,11 @@ fn child() {
         undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
         return;
     }
-    let journal = open(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), in_seconds(60)).unwrap();
+    let mut plan = lab.plan(7, "a", ["s1", "s2"], false);
+    if fs::read_to_string(lab.mode_file()).unwrap() == "slow-switch" {
+        lab.slow_down(&mut plan);
+    }
+    let journal = open(&config, &runner, plan, in_seconds(60)).unwrap();
     let mut left: usize = deed.strip_prefix("start ").map_or(usize::MAX, |left| left.parse().unwrap());
     if left == 0 {
         process::abort();
@@ -112,7 +116,7 @@ fn a_launch_on_its_way_does_not_start_later() {
     use ibscope_orchestrator::remote::process::{Claim, Node};
     let lab = Lab::new();
     let runner = lab.runner();
-    let node = Node { runner: &runner, name: "s1", timeout: Duration::from_secs(10) };
+    let node = Node { runner: &runner, name: Some("s1"), timeout: Duration::from_secs(10) };
     for turn in 0..20 {
         let step = lab.capture(&format!("r{turn}"), "s1");
         let (claimed, launched) = thread::scope(|scope| {
@@ -145,6 +149,29 @@ fn a_launch_on_its_way_does_not_start_later() {
         }
     }
     crate::lab::wait_until("supervisors end", || lab.processes().is_empty());
+}
+
+/// A command that switches a port on goes on when who started it is killed, and must not do so after the port was switched off.
+#[test]
+fn in_the_middle_of_a_slow_command() {
+    let lab = Lab::new();
+    lab.misbehave("slow-switch");
+    let mut child = spawn(&lab, "start");
+    let state = lab.folder.join("state");
+    // Until the mirrors are begun: the last line but those that say so.
+    let is_mirroring = || {
+        let journal = names(&state).into_iter().find(|name| name.ends_with(".journal"));
+        let text = journal.map(|name| fs::read_to_string(state.join(name)).unwrap()).unwrap_or_default();
+        text.matches("\"doing\"").count() == 2
+    };
+    crate::lab::wait_until("the mirrors are begun", is_mirroring);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(lab.mirrored(), [""; 0], "the switch is slower than this test");
+    undo(&lab, "killed in the middle of a slow command");
+    // Longer than the command takes.
+    thread::sleep(Duration::from_millis(2500));
+    assert_eq!(lab.mirrored(), [""; 0]);
 }
 
 /// The journal as it was left by a start, cut at every byte: what stands in it is enough, or it is refused; nothing panics.

@@ -187,6 +187,19 @@ impl Lab {
         }
     }
 
+    /// The switch takes two seconds before it mirrors a port.
+    pub(crate) fn slow_down(&self, plan: &mut Plan) {
+        let program = self.folder.join("slow-mkdir");
+        fs::write(&program, "#!/bin/sh\nsleep 2\nexec mkdir \"$@\"\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        for step in &mut plan.steps {
+            let Step::Mirror(step) = step else { continue };
+            for command in &mut step.on {
+                command.argv[0] = program.display().to_string();
+            }
+        }
+    }
+
     pub(crate) fn hostfile(&self, job_id: u32) -> PathBuf {
         self.folder.join(format!("hosts/ibscope-{job_id}.hosts"))
     }
