@@ -15,6 +15,8 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 /// How often a node is asked for the time.
 const QUESTIONS: usize = 3;
+/// No more questions when it took so long.
+const FOR_THE_TIME: Duration = Duration::from_millis(60);
 
 /// Work until a deadline.
 #[derive(Clone, Copy)]
@@ -95,14 +97,18 @@ impl<'a> Effort<'a> {
         Effort { ran: Some(ran), ..self }
     }
 
-    /// Asks a node for the time, a few times: the quickest answer tells the most. A node that does not answer has no clock.
+    /// Asks a node for the time, a few times where it answers soon: the quickest answer tells the most. A node that does not answer has no clock.
     pub(crate) fn clock(&self, node: &str) -> Vec<Exchange> {
-        let ask = |_| {
+        let (began, mut exchanges) = (Instant::now(), Vec::new());
+        while exchanges.len() < QUESTIONS && (exchanges.is_empty() || began.elapsed() < FOR_THE_TIME) {
             let asked_ns = now_ns();
-            let said = self.node(node).ok()?.ask(&["/bin/date", "+%s%N"]).ok()?;
-            Some(Exchange { asked_ns, said_ns: said.trim().parse().ok()?, answered_ns: now_ns() })
-        };
-        (0..QUESTIONS).map_while(ask).collect()
+            let Some(said) = self.node(node).ok().and_then(|node| node.ask(&["/bin/date", "+%s%N"]).ok()) else {
+                break;
+            };
+            let Ok(said_ns) = said.trim().parse() else { break };
+            exchanges.push(Exchange { asked_ns, said_ns, answered_ns: now_ns() });
+        }
+        exchanges
     }
 
     /// Whether something is so.

@@ -56,7 +56,8 @@ pub(crate) fn make_key(lab: &Lab) {
 }
 
 impl Node {
-    /// A daemon with keys of these kinds. Who connects is let in by the lab's key.
+    /// A daemon with keys of these kinds. Who connects is let in by the lab's key. Because of `SHLVL` bash does not read `.bashrc` for each command, which
+    /// takes longer here than all the rest.
     pub(crate) fn start(lab: &Lab, name: &'static str, kinds: &[&str]) -> Self {
         let folder = lab.folder.join("ssh").join(name);
         fs::create_dir(&folder).unwrap();
@@ -74,7 +75,7 @@ impl Node {
         write!(
             text,
             "Port {port}\nListenAddress 127.0.0.1\nPidFile none\nAuthorizedKeysFile {}\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             UsePAM no\nStrictModes no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\nSetEnv NODE={name} IBDUMP_STANDIN_MODE_FILE={}\n",
+             UsePAM no\nStrictModes no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\nSetEnv SHLVL=1 NODE={name} IBDUMP_STANDIN_MODE_FILE={}\n",
             lab.folder.join("ssh/authorized_keys").display(),
             lab.mode_file().display()
         )
