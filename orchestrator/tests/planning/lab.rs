@@ -44,7 +44,7 @@ pub(crate) fn config(sections: &str) -> Config {
         "[ssh]\nkey = \"/k\"\nknown_hosts = \"/h\"\n[collect]\ndirectory = \"/runs\"\n{sections}\n{}",
         if sections.contains("[capture]") { "" } else { "[capture]\nbackend = \"ibdump\"\ndirectory = \"/cap\"" }
     );
-    Config::parse(&text, Path::new("capture.toml")).unwrap()
+    Config::parse(&text, Path::new("capture.toml")).expect("a configuration")
 }
 
 /// The site's command, and sinks as these keys say.
@@ -69,5 +69,5 @@ pub(crate) fn planned(config: &Config, nodes: &str) -> Result<Plan, PlanError> {
 pub(crate) fn beside(config: &Config, id: u32, nodes: &str, others: &[&Plan]) -> Result<Plan, PlanError> {
     let others = others.iter().flat_map(|plan| plan.steps.clone()).collect();
     let situation = Situation { started_s: STARTED_S, others };
-    plan::plan(config, &Job::named(id, nodes).unwrap(), &fabric(), &situation)
+    plan::plan(config, &Job::named(id, nodes).expect("a job"), &fabric(), &situation)
 }

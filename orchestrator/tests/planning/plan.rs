@@ -141,7 +141,7 @@ fn registers_are_written_as_the_switch_has_them() {
     let steps = mirrors(&plan);
     assert_eq!((steps[0].on.len(), steps[0].check.len(), steps[0].check_off.len()), (2, 0, 0));
     assert!(steps[0].on[0].argv.concat().contains("be=0,e=1") && steps[0].on[1].argv.concat().contains("i_e=1"));
-    assert_eq!(plan.sinks[0].mirrored_gbits, 200.0, "one port, one way");
+    assert_eq!(plan.sinks[0].oversubscription(), Some(1.0), "one port, one way");
 }
 
 /// Output as mstreg 4.21 formats it (`%-*s | 0x%08x`).
