@@ -34,6 +34,12 @@ pub(super) enum Command {
     Health(Health),
     /// Show times: request to acknowledgement or response, messages, transit, set-up of connections
     Latency(Latency),
+    /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
+    #[command(subcommand)]
+    Capture(super::capture::Capture),
+    /// What Slurm runs before and after a job, and how that is installed
+    #[command(subcommand)]
+    Hook(super::hook::Hook),
 }
 
 /// Options of every command that reads.

@@ -4,9 +4,11 @@
 //! was written but less than `--min-coverage` percent of the records were decoded. A closed pipe is not an error.
 
 mod args;
+mod capture;
 mod commands;
 mod files;
 mod health;
+mod hook;
 mod input;
 mod latency;
 mod manifest;
@@ -30,6 +32,8 @@ pub fn main() -> ExitCode {
         Command::Collectives(args) => commands::collectives(args),
         Command::Health(args) => health::run(args),
         Command::Latency(args) => latency::run(args),
+        Command::Capture(command) => capture::run(command),
+        Command::Hook(command) => hook::run(command),
     };
     match result {
         Ok(code) => code,
