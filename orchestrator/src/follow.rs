@@ -114,3 +114,70 @@ fn succeed(runner: &dyn Runner, node: Option<&str>, argv: &[String]) -> Result<S
     }
     Err(FollowError::Program { program: argv[0].clone(), status: output.status, said: printable(&output.stderr) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Fetched;
+    use crate::remote::Output;
+    use crate::undo::Capture;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    /// Notes what it is asked to run.
+    #[derive(Default)]
+    struct Noted(Mutex<Vec<(Option<String>, Vec<String>)>>);
+
+    impl Runner for Noted {
+        fn run(&self, node: Option<&str>, argv: &[String], _: Duration) -> Result<Output, RemoteError> {
+            self.0.lock().unwrap().push((node.map(str::to_owned), argv.to_vec()));
+            Ok(Output { status: 0, stdout: b"77\n".to_vec(), stderr: Vec::new() })
+        }
+    }
+
+    fn site(after: &str) -> Config {
+        let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/capture.toml")).unwrap();
+        let text =
+            text.replace("after = \"sbatch\"", after).replace("sbatch = [\"--partition=post\", \"--time=60\"]", "");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, text).unwrap();
+        Config::read(file.path()).unwrap()
+    }
+
+    fn undone(folder: &Path) -> Undone {
+        let file = folder.join("it's a sink.pcap");
+        let fetched = Some(Fetched { file, bytes: 1, sha256: String::new() });
+        let capture = Capture { node: "sink1".to_owned(), file: "/var/tmp/c.pcap".into(), ended: None, fetched };
+        let manifest = Some(folder.join("manifest.json"));
+        Undone { job_id: 7, is_restored: true, left: Vec::new(), captures: vec![capture], manifest }
+    }
+
+    #[test]
+    fn sinks_and_batch_jobs_get_the_captures_and_no_shell_takes_their_names_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let (noted, undone) = (Noted::default(), undone(folder.path()));
+        let said = follow(&site("after = \"sink\""), &undone, &noted).unwrap();
+        assert_eq!(said.as_deref(), Some("analysis started on sink1"));
+        let said = follow(&site("after = \"sbatch\""), &undone, &noted).unwrap();
+        assert_eq!(said.as_deref(), Some("analysis submitted as job 77"));
+        assert_eq!(follow(&site("after = \"none\""), &undone, &noted).unwrap(), None);
+        let calls = noted.0.into_inner().unwrap();
+        assert_eq!(calls.len(), 2);
+        let (node, argv) = &calls[0];
+        let ends = ["/usr/local/bin/ibscope", "analyze", "/var/tmp/c.pcap", "-o", "/var/tmp/c.ibp"];
+        assert!(node.as_deref() == Some("sink1") && argv.ends_with(&ends.map(str::to_owned)), "{argv:?}");
+        let script = folder.path().join("analyze.sh");
+        assert_eq!(calls[1].1.last().map(Path::new), Some(script.as_path()));
+        assert_eq!(fs::metadata(&script).unwrap().permissions().mode() & 0o777, 0o700);
+        let text = fs::read_to_string(&script).unwrap();
+        let at = |name: &str| format!("'{}'", folder.path().join(name).display());
+        let capture = at("it's a sink.pcap").replace("it's", r"it'\''s");
+        let line = format!(
+            "exec '/usr/local/bin/ibscope' 'analyze' {capture} '--manifest' {} '-o' {}\n",
+            at("manifest.json"),
+            at("job.ibp")
+        );
+        assert_eq!(text, format!("#!/bin/sh\n{line}"));
+    }
+}

@@ -35,6 +35,7 @@ pub(crate) fn a_job_is_captured_from_its_prolog_to_its_analysis() {
     let slurm = install(&lab, config);
     lab.slurm(Hooks { lines: &slurm, timeout_s: 70 });
     let tested = lab.capture(&["selftest", "--nodelist", "n[001-004]"]);
+    println!("{}", tested.stdout);
     assert_eq!(tested.code, 0, "{}{}", tested.stdout, tested.stderr);
 
     planned(&lab);

@@ -127,6 +127,12 @@ fn analyze(config: &Config) -> Result<(), Wrong> {
             "a batch job needs the captures in one place; set collect.fetch = true and collect.directory on a shared file system",
         );
     }
+    if config.analyze.after == After::Sink && config.collect.delete_fetched {
+        return wrong(
+            &["collect", "delete_fetched"],
+            "the captures would be deleted on the sinks before they are analysed there; take it out, or set analyze.after = \"sbatch\"",
+        );
+    }
     if config.analyze.after != After::Sbatch && !config.analyze.sbatch.is_empty() {
         return wrong(
             &["analyze", "sbatch"],

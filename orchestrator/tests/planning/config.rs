@@ -135,6 +135,15 @@ fn faults_are_told_with_their_line() {
 }
 
 #[test]
+fn captures_are_not_deleted_before_they_are_analysed() {
+    let text = EXAMPLE
+        .replace("after = \"sbatch\"", "after = \"sink\"")
+        .replace("fetch = true", "fetch = true\ndelete_fetched = true");
+    let error = parse(&text).expect_err("deleted");
+    assert!(error.contains("would be deleted on the sinks"), "{error}");
+}
+
+#[test]
 fn sections_that_are_missing_are_told() {
     for (from, what) in [
         ("[collect]", "missing field `collect`"),
