@@ -36,11 +36,14 @@ pub(crate) fn slurm_cancels_and_kills_prologs_and_the_fabric_is_restored() {
     until(Duration::from_secs(40), "a prolog that waits for the switch", || {
         (!lab.switch_calls().is_empty()).then_some(())
     });
-    until(Duration::from_mins(1), "a prolog that Slurm has killed", || {
-        lab.log_of_controller().contains(&format!("Requeuing JobId={killed}")).then_some(())
-    });
+    let says = |what: &'static str| {
+        let line = what.replace("=ID", &format!("={killed}"));
+        until(Duration::from_mins(1), what, || lab.log_of_controller().contains(&line).then_some(()));
+    };
+    says("prolog_slurmctld JobId=ID failed due to timing out");
     lab.switch_fault(None);
     restored(&lab);
+    says("Requeuing JobId=ID");
     // By itself it would begin again after two minutes.
     lab.slurm_tool(&["scontrol", "update", &format!("JobId={killed}"), "StartTime=now"]);
     assert_eq!(lab.ended(killed), ("COMPLETED".to_owned(), "0:0".to_owned()), "{}", lab.told());
