@@ -47,6 +47,16 @@ impl Resolution {
         Ok(Self(tick))
     }
 
+    /// Length of a tick in nanoseconds, rounded up: no two times that differ are closer once they are [`Resolution::to_ns`].
+    #[must_use]
+    pub const fn step_ns(self) -> u64 {
+        match self.0 {
+            Tick::Nanoseconds(length_ns) => length_ns,
+            Tick::PerNanosecond(_) => 1,
+            Tick::Binary(exponent) => 1_000_000_000_u64.div_ceil(1 << exponent),
+        }
+    }
+
     /// `ticks` of this unit plus `offset_s` seconds, in nanoseconds rounded toward minus infinity.
     ///
     /// Exact for every input; a time outside of i64 (years 1677 to 2262) becomes the nearest one inside.
@@ -93,6 +103,15 @@ mod tests {
             assert_eq!(resolution.to_ns((1 << n) - 1, 0), below_ns - i64::from(!exact), "2^-{n}");
         }
         assert_eq!(Resolution::from_tsresol(0x80).unwrap().to_ns(7, 0), 7_000_000_000);
+    }
+
+    #[test]
+    fn a_step_is_a_tick_rounded_up() {
+        let step_ns = |byte| Resolution::from_tsresol(byte).unwrap().step_ns();
+        assert_eq!(
+            [0, 6, 9, 12, 0x80, 0x8A, 0xA0, 0xBF].map(step_ns),
+            [1_000_000_000, 1_000, 1, 1, 1_000_000_000, 976_563, 1, 1]
+        );
     }
 
     #[test]

@@ -6,6 +6,8 @@
 
 /// Largest difference between the rates of two clocks: what a clock that is being slewed may have (500 ppm), each of them.
 const MAX_SLOPE: f64 = 1e-3;
+/// What two clocks that are not being slewed may have, generously. Few packets leave room for any slope: beyond this the smallest is taken.
+const PLAUSIBLE_SLOPE: f64 = 2e-4;
 /// Halvings that bring `2 * MAX_SLOPE` over a day of nanoseconds below a hundredth of one.
 const STEPS: u32 = 90;
 
@@ -35,12 +37,24 @@ impl Clouds {
         hull(&mut self.lower, -1.0);
     }
 
-    /// The line that keeps farthest away from both clouds. `None` without points on both sides.
+    /// The line that keeps farthest away from both clouds, unless it would be steeper than it need be. `None` without points on both sides.
     pub(super) fn fit(&self) -> Option<Line> {
         if self.upper.is_empty() || self.lower.is_empty() {
             return None;
         }
-        let slope = highest((-MAX_SLOPE, MAX_SLOPE), |slope| self.gap(slope));
+        let mut slope = highest((-MAX_SLOPE, MAX_SLOPE), |slope| self.gap(slope));
+        if slope.abs() > PLAUSIBLE_SLOPE {
+            let (mut flat, mut steep) = (0.0, slope);
+            if self.gap(flat) >= 0.0 {
+                steep = flat;
+            } else if self.gap(slope) >= 0.0 {
+                for _ in 0..STEPS {
+                    let middle = f64::midpoint(flat, steep);
+                    if self.gap(middle) >= 0.0 { steep = middle } else { flat = middle }
+                }
+            }
+            slope = steep;
+        }
         let (top, bottom) = (self.top(slope), self.bottom(slope));
         Some(Line { at: f64::midpoint(top, bottom), slope, margin: (top - bottom) / 2.0 })
     }

@@ -1,29 +1,34 @@
 //! Clocks of several captures: how far they are apart, from packets that two of them hold.
 //!
-//! Each input draws a sample of its packets by a hash of what a packet is, so that two inputs draw the same ones ([`Sights`]). A packet from a port that
-//! one input sees to a port that the other one sees was stamped by both, the sender's first. Packets that went there bound the difference of the
-//! two clocks from above, packets that came back from below (`line`). Which of two ports an input sees is told by the same: only one way round
-//! leaves room for a line.
+//! Each input draws a sample of its packets by a hash of what a packet is, so that two inputs draw the same ones ([`Sights`]). `common` finds those that two
+//! of them hold and says what they tell: a packet from a port that one input sees to a port that the other one sees was stamped by both, the sender's first,
+//! so packets that went there bound the difference of the two clocks from above, packets that came back from below. Where one input sees both ports
+//! of a pair, each packet bounds it from both sides. `line` finds the clock between these bounds, and how sure it is.
 //!
-//! Inputs whose clocks agree within the uncertainty are left as they are. All others are corrected to the clock of the first input, over as many steps as it
-//! takes, each over the pair of inputs that is surest.
+//! Inputs whose clocks agree within the uncertainty are left as they are. All others are corrected to the clock of the first input, or to that of a manifest, on the
+//! way over other inputs that is surest.
 
+mod common;
 mod line;
+#[cfg(test)]
+mod tests;
 
 use crate::model::{Clock, ClockRow, ConnectionKey, Kind, PacketRecord, Sample, SizeClass, Turn, Verb};
-use ibscope_parsers::Endpoint;
+use common::Common;
 use ibscope_parsers::ib::Opcode;
-use line::{Clouds, Line};
 use std::collections::{BTreeMap, HashMap};
 
 /// Packets that are kept of all inputs together, and of each input at least and at most.
 const ROOM: usize = 1 << 19;
 const LEAST_ROOM: usize = 1 << 12;
 const MOST_ROOM: usize = 1 << 16;
-/// Slices of time of which each has a difference of its own.
-const SLICES: usize = 64;
-/// A packet whose two sights differ by more than this from the middle of its slice is not the same transmission.
-const MAX_TRANSIT_NS: i64 = 100_000_000;
+/// Clocks that are farther apart than ten minutes are not told from packets: a queue pair that begins anew with the same numbers would look the same.
+const MAX_APART_NS: f64 = 600e9;
+/// A clock that does not run evenly is corrected if it stays as near to even as this, in nanoseconds, and is so many times farther off.
+const MOST_UNEVEN_NS: f64 = 1e6;
+const MUCH: f64 = 10.0;
+const CONTRADICTION: &str = "their times contradict each other: a clock was set or runs unevenly, or the packets are not the same ones; \
+                             give what is known with --manifest";
 
 /// A packet in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,13 +85,20 @@ impl Sights {
         }
     }
 
-    fn finish(self) -> Drawing {
+    /// On the clock that is given for the input, if one is.
+    fn finish(self, given: Option<Clock>) -> Drawing {
         let (limit, mut sights) = self.sample.finish();
+        let fits = |step: &i64| sights.iter().all(|(_, sight)| sight.time_ns % step == 0);
+        let resolution_ns = [1_000_000, 1_000].into_iter().find(fits).unwrap_or(1);
+        if let Some(clock) = given {
+            sights.iter_mut().for_each(|(_, sight)| sight.time_ns = clock.corrected_ns(sight.time_ns));
+        }
         // Equal packets in the order of time: the k-th here is the k-th there.
         sights.sort_by_key(|(hash, sight)| (*hash, sight.time_ns));
         let mut connections: Vec<(ConnectionKey, u32)> = self.connections.into_iter().collect();
         connections.sort_unstable_by_key(|(_, number)| *number);
-        Drawing { limit, sights, connections: connections.into_iter().map(|(key, _)| key).collect() }
+        let connections = connections.into_iter().map(|(key, _)| key).collect();
+        Drawing { limit, sights, connections, resolution_ns }
     }
 }
 
@@ -115,6 +127,8 @@ struct Drawing {
     limit: u64,
     sights: Vec<(u64, Sight)>,
     connections: Vec<ConnectionKey>,
+    /// What all times were whole multiples of as they were stamped: 1 ns, 1 us, 1 ms.
+    resolution_ns: i64,
 }
 
 impl Drawing {
@@ -126,26 +140,6 @@ impl Drawing {
     fn span_ns(&self) -> Option<(i64, i64)> {
         let times = || self.sights.iter().map(|(_, sight)| sight.time_ns);
         times().min().zip(times().max())
-    }
-
-    /// What all times are whole multiples of: 1 ns, 1 us, 1 ms.
-    fn resolution_ns(&self) -> i64 {
-        let fits = |step: &i64| self.sights.iter().all(|(_, sight)| sight.time_ns % step == 0);
-        [1_000_000, 1_000].into_iter().find(fits).unwrap_or(1)
-    }
-}
-
-/// A packet that two inputs hold.
-#[derive(Clone, Copy, Debug)]
-struct Common {
-    key: ConnectionKey,
-    here: Sight,
-    there_ns: i64,
-}
-
-impl Common {
-    fn difference_ns(&self) -> i64 {
-        self.there_ns.saturating_sub(self.here.time_ns)
     }
 }
 
@@ -184,14 +178,32 @@ struct Edge {
     clock: Clock,
     /// The clocks are the same, as far as can be told.
     agrees: bool,
+    /// A line lies between the bounds.
+    is_even: bool,
     uncertainty_ns: f64,
-    common: Vec<Common>,
+    common: Common,
 }
 
-/// Compares the clocks of inputs. `names` are theirs, for the profile.
+/// A clock that is known beforehand, and by how much it may be wrong, in nanoseconds.
+pub type Given = (Clock, u64);
+
+/// What is known of one input on the way.
+#[derive(Clone)]
+struct Known {
+    /// Its clock on that of the root.
+    clock: Clock,
+    /// What the clock of the root is called.
+    reference: String,
+    uncertainty_ns: f64,
+}
+
+/// Compares the clocks of inputs. `names` are theirs, for the profile; `given` are the clocks that need not be found, all on one clock, which is
+/// called `reference`; they get neither clock nor row here.
 #[must_use]
-pub fn align(sights: Vec<Sights>, names: &[String]) -> Aligned {
-    let inputs: Vec<Drawing> = sights.into_iter().map(Sights::finish).collect();
+pub fn align(sights: Vec<Sights>, names: &[String], given: &[Option<Given>], reference: &str) -> Aligned {
+    let given = |input: usize| given.get(input).copied().flatten();
+    let finish = |(input, sights): (usize, Sights)| sights.finish(given(input).map(|(clock, _)| clock));
+    let inputs: Vec<Drawing> = sights.into_iter().enumerate().map(finish).collect();
     let mut aligned =
         Aligned { clocks: vec![None; inputs.len()], rows: vec![None; inputs.len()], ..Aligned::default() };
     let mut edges = Vec::new();
@@ -199,47 +211,65 @@ pub fn align(sights: Vec<Sights>, names: &[String]) -> Aligned {
         for first in 0..second {
             match compare((first, &inputs[first]), (second, &inputs[second])) {
                 Some(Ok(edge)) => edges.push(edge),
-                Some(Err(why)) => aligned.unclear.push((first, second, why)),
-                None => {}
+                Some(Err(why)) if given(first).is_none() || given(second).is_none() => {
+                    aligned.unclear.push((first, second, why));
+                }
+                Some(Err(_)) | None => {}
             }
         }
     }
-    edges.sort_by(|a, b| a.uncertainty_ns.total_cmp(&b.uncertainty_ns).then(a.inputs.cmp(&b.inputs)));
-    // Of each input that is tied to another one: its clock on that of the root, which root, and how sure that is.
-    let mut known: BTreeMap<usize, (Clock, usize, f64)> = BTreeMap::new();
-    for root in 0..inputs.len() {
-        if known.contains_key(&root) {
-            continue;
+    let mut known: BTreeMap<usize, Known> = BTreeMap::new();
+    for index in 0..inputs.len() {
+        if let Some((_, uncertainty_ns)) = given(index) {
+            // Its sights are on the reference's clock already.
+            let uncertainty_ns = uncertainty_ns as f64;
+            known.insert(index, Known { clock: Clock::default(), reference: reference.to_owned(), uncertainty_ns });
         }
-        known.insert(root, (Clock::default(), root, 0.0));
-        // The surest of the edges that lead from what is known to what is not.
-        while let Some((edge, from, to)) = edges.iter().find_map(|edge| {
-            let (a, b) = edge.inputs;
-            match (known.contains_key(&a), known.contains_key(&b)) {
-                (true, false) => Some((edge, a, b)),
-                (false, true) => Some((edge, b, a)),
-                _ => None,
-            }
-        }) {
+    }
+    for root in 0..inputs.len() {
+        // The next step is the one after which most is known.
+        while let Some((edge, from, to)) = surest(&edges, &known) {
             let step = if to == edge.inputs.1 { edge.clock } else { inverse(&edge.clock) };
-            let (reference, root, before_ns) = known[&from];
-            let uncertainty_ns = before_ns + edge.uncertainty_ns;
-            let clock = if edge.agrees { reference } else { step.on(&reference) };
-            known.insert(to, (clock, root, uncertainty_ns));
+            let Known { clock: before, reference, uncertainty_ns } = known[&from].clone();
+            let clock = if edge.agrees { before } else { step.on(&before) };
+            let uncertainty_ns = uncertainty_ns + edge.uncertainty_ns;
             let at_ns = inputs[to].span_ns().map_or(0, |(first, _)| first);
             aligned.clocks[to] = (clock != Clock::default()).then_some(clock);
             aligned.rows[to] = Some(ClockRow {
-                reference: names.get(root).cloned().unwrap_or_default(),
+                reference: reference.clone(),
+                compared_with: names.get(from).cloned().unwrap_or_default(),
                 at_ns,
                 offset_ns: at_ns.saturating_sub(clock.corrected_ns(at_ns)),
-                drift_ppm: (1.0 / (1.0 + clock.gain) - 1.0) * 1e6,
+                drift_ppm: clock.drift_ppm(),
                 uncertainty_ns: uncertainty_ns.ceil() as u64,
-                common_packets: edge.common.len() as u64,
+                is_even: edge.is_even,
+                common_packets: edge.common.packets.len() as u64,
             });
+            known.insert(to, Known { clock, reference, uncertainty_ns });
         }
+        known.entry(root).or_insert_with(|| Known {
+            clock: Clock::default(),
+            reference: names.get(root).cloned().unwrap_or_default(),
+            uncertainty_ns: 0.0,
+        });
     }
-    aligned.transits = transits(&edges, &aligned.clocks);
+    aligned.transits = transits(&edges, &aligned.clocks, &mut aligned.unclear);
     aligned
+}
+
+/// Of the edges that lead from what is known to what is not, the one with the least uncertainty at its end.
+fn surest<'a>(edges: &'a [Edge], known: &BTreeMap<usize, Known>) -> Option<(&'a Edge, usize, usize)> {
+    let ways = edges.iter().filter_map(|edge| {
+        let (a, b) = edge.inputs;
+        let (from, to) = match (known.get(&a), known.get(&b)) {
+            (Some(_), None) => (a, b),
+            (None, Some(_)) => (b, a),
+            _ => return None,
+        };
+        Some((known[&from].uncertainty_ns + edge.uncertainty_ns, edge, from, to))
+    });
+    let best = ways.min_by(|one, other| one.0.total_cmp(&other.0).then((one.2, one.3).cmp(&(other.2, other.3))));
+    best.map(|(_, edge, from, to)| (edge, from, to))
 }
 
 fn inverse(clock: &Clock) -> Clock {
@@ -248,68 +278,44 @@ fn inverse(clock: &Clock) -> Clock {
 
 /// Compares two inputs; `None` where they hold nothing in common.
 fn compare((first, here): (usize, &Drawing), (second, there): (usize, &Drawing)) -> Option<Result<Edge, &'static str>> {
-    let mut common = common(here, there);
-    drop_strangers(&mut common);
-    let base_ns = middle(common.iter().map(Common::difference_ns))?;
-    let (start_ns, end_ns) = span(common.iter().map(|common| common.here.time_ns))?;
+    let mut common = Common::find(here, there);
+    let base_ns = middle(common.packets.iter().map(common::Packet::difference_ns))?;
+    let (start_ns, end_ns) = span(common.packets.iter().map(|packet| packet.here.time_ns))?;
     let origin_ns = start_ns + (end_ns - start_ns) / 2;
     // A time may have been cut to the resolution on either side.
-    let slack = (here.resolution_ns().max(there.resolution_ns()) - 1) as f64;
-    let Some(clouds) = clouds(&common, (origin_ns, base_ns), slack) else {
+    let slack = (here.resolution_ns.max(there.resolution_ns) - 1) as f64;
+    let Some(clouds) = common.clouds((origin_ns, base_ns), slack) else {
         return Some(Err("only packets in one direction are in both"));
     };
-    let line = clouds.fit()?;
+    let Some(line) = clouds.fit() else {
+        return Some(Err(CONTRADICTION));
+    };
     // How far an even clock can be off at both ends of what the two hold.
     let (from, to) = there.span_ns().unwrap_or_default();
     let (own_from, own_to) = here.span_ns().unwrap_or_default();
     let ends = [own_from.min(from.saturating_sub(base_ns)), own_to.max(to.saturating_sub(base_ns))]
         .map(|time_ns| time_ns.saturating_sub(origin_ns) as f64);
     let uncertainty = clouds.uncertainty(&line, (ends[0], ends[1]));
-    if line.margin < -(MAX_TRANSIT_NS as f64) {
-        return Some(Err("their times contradict each other"));
-    }
     let apart = ends.map(|x| (base_ns as f64 + line.at + line.slope * x).abs());
-    let agrees = apart.iter().all(|apart| *apart <= uncertainty);
+    let (least, most) = (apart[0].min(apart[1]), apart[0].max(apart[1]));
+    // One that does not run evenly is set right where that is much better than nothing.
+    let is_even = line.margin >= 0.0;
+    // Numbers come again: parts of a capture that follow each other may hold packets that are alike, at the pace of their sender. Copies of one
+    // packet differ by a clock and a way, which fits a line; packets that are sent at a later time do not.
+    if !is_even && (own_to < from || to < own_from) {
+        return Some(Err("they do not overlap in time, and what is alike in them is not the same packets"));
+    }
+    if most > MAX_APART_NS || !is_even && (uncertainty > MOST_UNEVEN_NS || least < MUCH * uncertainty) {
+        return Some(Err(CONTRADICTION));
+    }
+    let agrees = most <= uncertainty;
     let clock = Clock {
         own_ns: origin_ns.saturating_add(base_ns).saturating_add(line.at.round() as i64),
         reference_ns: origin_ns,
         gain: 1.0 / (1.0 + line.slope) - 1.0,
     };
-    let uncertainty_ns = if agrees { uncertainty + apart[0].max(apart[1]) } else { uncertainty };
-    Some(Ok(Edge { inputs: (first, second), clock, agrees, uncertainty_ns, common }))
-}
-
-/// Packets of two samples: those that stand in both equally often.
-fn common(here: &Drawing, there: &Drawing) -> Vec<Common> {
-    let limit = here.limit.min(there.limit);
-    let mut others = there.below(limit).peekable();
-    let mut common = Vec::new();
-    for own in here.below(limit) {
-        let hash = own[0].0;
-        while others.next_if(|other| other[0].0 < hash).is_some() {}
-        let Some(other) = others.next_if(|other| other[0].0 == hash) else { continue };
-        if own.len() == other.len() {
-            common.extend(own.iter().zip(other).filter_map(|((_, here_sight), (_, there_sight))| {
-                let key = *here.connections.get(here_sight.connection as usize)?;
-                Some(Common { key, here: *here_sight, there_ns: there_sight.time_ns })
-            }));
-        }
-    }
-    common.sort_by_key(|common| (common.here.time_ns, common.there_ns, common.key));
-    common
-}
-
-/// Drops pairs that are not the same transmission: far from the middle of their time.
-fn drop_strangers(common: &mut Vec<Common>) {
-    let slice = common.len().div_ceil(SLICES).max(1);
-    let kept = common.chunks(slice).flat_map(|slice| {
-        let middle_ns = middle(slice.iter().map(Common::difference_ns)).unwrap_or(0);
-        let is_near = move |common: &&Common| {
-            common.difference_ns().saturating_sub(middle_ns).unsigned_abs() <= MAX_TRANSIT_NS.unsigned_abs()
-        };
-        slice.iter().filter(is_near).copied().collect::<Vec<_>>()
-    });
-    *common = kept.collect();
+    let uncertainty_ns = if agrees { uncertainty + most } else { uncertainty };
+    Some(Ok(Edge { inputs: (first, second), clock, agrees, is_even, uncertainty_ns, common }))
 }
 
 fn middle(values: impl Iterator<Item = i64>) -> Option<i64> {
@@ -322,86 +328,51 @@ fn span(times: impl Iterator<Item = i64> + Clone) -> Option<(i64, i64)> {
     times.clone().min().zip(times.max())
 }
 
-/// What went there and what came back, over all pairs of endpoints. `None` where nothing came back.
-fn clouds(common: &[Common], (origin_ns, base_ns): (i64, i64), slack: f64) -> Option<Clouds> {
-    let mut pairs: BTreeMap<(Endpoint, Endpoint), [Vec<line::Point>; 2]> = BTreeMap::new();
-    for one in common {
-        let (src, dst) = (one.key.src, one.key.dst);
-        let x = one.here.time_ns.saturating_sub(origin_ns) as f64;
-        let y = one.difference_ns().saturating_sub(base_ns) as f64;
-        pairs.entry((src.min(dst), src.max(dst))).or_default()[usize::from(src > dst)].push((x, y));
-    }
-    // One way round the line lies between what went and what came; the other way round it cannot.
-    let mut turned: Vec<(bool, Clouds)> = Vec::new();
-    for [forth, back] in pairs.into_values() {
-        let ways = [(&forth, &back), (&back, &forth)].map(|(there, back)| {
-            let moved = |points: &[line::Point], by: f64| points.iter().map(|(x, y)| (*x, y + by)).collect();
-            let mut clouds = Clouds { upper: moved(there, slack), lower: moved(back, -slack) };
-            clouds.reduce();
-            let line = clouds.fit();
-            (line, clouds)
-        });
-        let [(Some(one), clouds), (Some(other), turned_clouds)] = ways else { continue };
-        let is_sure = one.margin.max(other.margin) >= 0.0 && one.margin.min(other.margin) < 0.0;
-        turned.push((is_sure, if is_better(&one, &other) { clouds } else { turned_clouds }));
-    }
-    // Pairs with few packets fit both ways: they count where there are no others.
-    let any_sure = turned.iter().any(|(is_sure, _)| *is_sure);
-    let mut all = Clouds::default();
-    for (_, clouds) in turned.into_iter().filter(|(is_sure, _)| *is_sure || !any_sure) {
-        all.upper.extend(clouds.upper);
-        all.lower.extend(clouds.lower);
-    }
-    all.reduce();
-    (!all.upper.is_empty()).then_some(all)
-}
-
-fn is_better(one: &Line, other: &Line) -> bool {
-    one.margin >= other.margin
-}
-
-/// Transits, of each connection from the two inputs that hold most of its packets in common.
-fn transits(edges: &[Edge], clocks: &[Option<Clock>]) -> Vec<Transit> {
-    let mut most: BTreeMap<ConnectionKey, (usize, usize)> = BTreeMap::new();
-    for (index, edge) in edges.iter().enumerate() {
-        let mut counts: BTreeMap<ConnectionKey, usize> = BTreeMap::new();
-        edge.common.iter().for_each(|common| *counts.entry(common.key).or_default() += 1);
-        for (key, count) in counts {
-            let best = most.entry(key).or_insert((count, index));
-            if count > best.0 {
-                *best = (count, index);
-            }
-        }
-    }
+/// Transits of packets from a port that one input sees to a port that the other one sees, of each connection from the two inputs that hold most of them.
+fn transits(edges: &[Edge], clocks: &[Option<Clock>], unclear: &mut Vec<(usize, usize, &'static str)>) -> Vec<Transit> {
     let corrected = |input: usize, time_ns: i64| match clocks.get(input).copied().flatten() {
         Some(clock) => clock.corrected_ns(time_ns),
         None => time_ns,
     };
-    let mut transits = Vec::new();
-    for (index, edge) in edges.iter().enumerate() {
+    let mut best: BTreeMap<ConnectionKey, Vec<Transit>> = BTreeMap::new();
+    for edge in edges.iter().filter(|edge| edge.is_even) {
         let (first, second) = edge.inputs;
-        let of = |common: &Common| {
-            (corrected(second, common.there_ns)).saturating_sub(corrected(first, common.here.time_ns))
-        };
-        let own = |common: &&Common| most.get(&common.key).is_some_and(|(_, best)| *best == index);
-        // A connection goes one way: most of its packets say which, and those that the uncertainty turns round took no time.
-        let mut forth: BTreeMap<ConnectionKey, i64> = BTreeMap::new();
-        for common in edge.common.iter().filter(own) {
-            *forth.entry(common.key).or_default() += of(common).signum();
+        let mut own: BTreeMap<ConnectionKey, Vec<Transit>> = BTreeMap::new();
+        let passages = edge.common.passages();
+        for (packet, is_forth) in passages {
+            let Some(verb) = Verb::of(packet.here.opcode).filter(|_| is_timed(packet.here.opcode)) else { continue };
+            let times_ns = (corrected(first, packet.here.time_ns), corrected(second, packet.there.time_ns));
+            let (from_ns, to_ns) = if is_forth { times_ns } else { (times_ns.1, times_ns.0) };
+            let ns = u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
+            let size = SizeClass::of(u64::from(packet.here.payload_bytes));
+            own.entry(packet.key).or_default().push(Transit {
+                connection: packet.key,
+                verb,
+                size,
+                time_ns: from_ns,
+                ns,
+            });
         }
-        for common in edge.common.iter().filter(own).filter(|common| turn_is_timed(common.here.opcode)) {
-            let Some(verb) = Verb::of(common.here.opcode) else { continue };
-            let sign = if forth.get(&common.key).is_some_and(|sum| *sum < 0) { -1 } else { 1 };
-            let ns = u64::try_from(of(common).saturating_mul(sign)).unwrap_or(0);
-            let size = SizeClass::of(u64::from(common.here.payload_bytes));
-            let time_ns = corrected(first, common.here.time_ns);
-            transits.push(Transit { connection: common.key, verb, size, time_ns, ns });
+        let half = middle(own.values().flatten().map(|transit| i64::try_from(transit.ns).unwrap_or(i64::MAX)));
+        if half.is_some_and(|half| (half as f64) < edge.uncertainty_ns && !edge.agrees) {
+            unclear.push((
+                first,
+                second,
+                "what is between them takes less time than their clocks are known to; no transits are shown",
+            ));
+            continue;
+        }
+        for (key, transits) in own {
+            let most = best.entry(key).or_default();
+            if transits.len() > most.len() {
+                *most = transits;
+            }
         }
     }
-    transits
+    best.into_values().flatten().collect()
 }
 
 /// As where one input holds both ports: requests and responses, no acknowledgements.
-fn turn_is_timed(opcode: Opcode) -> bool {
+fn is_timed(opcode: Opcode) -> bool {
     matches!(Turn::of(opcode), Turn::Request | Turn::Response)
 }

@@ -1,5 +1,10 @@
 //! What can be typed.
 
+mod latency;
+
+pub(super) use latency::{Latency, LatencyFormat, View};
+
+use crate::model::link::Speed;
 use crate::pipeline::Moment;
 use crate::report::By;
 use crate::report::matrix::{Selection, Unit};
@@ -34,6 +39,8 @@ pub(super) enum Command {
     Health(Health),
     /// Show times: request to acknowledgement or response, messages, transit, set-up of connections
     Latency(Latency),
+    /// Show rates over time, their peaks, and how large messages and packets are
+    Rates(Rates),
     /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
     #[command(subcommand)]
     Capture(super::capture::Capture),
@@ -90,6 +97,13 @@ pub(super) struct Drawing {
     /// When to colour tables
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(super) color: Color,
+    #[command(flatten)]
+    pub(super) figures: Figures,
+}
+
+/// Where figures go.
+#[derive(Debug, Args)]
+pub(super) struct Figures {
     /// Draw the figure as SVG
     #[arg(long, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
@@ -218,39 +232,39 @@ pub(super) struct Collectives {
 pub(super) struct Health {
     #[command(flatten)]
     pub(super) source: Source,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Latency {
-    /// One profile (NAME.ibp), or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
-    #[arg(required = true, value_name = "PROFILE|CAPTURE")]
-    pub(super) inputs: Vec<PathBuf>,
+    /// What has a row; json holds both
+    #[arg(long, value_enum, default_value_t = HealthBy::Connection)]
+    pub(super) by: HealthBy,
+    /// Speed of the links, for the time of pauses: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
+    #[arg(long, value_name = "SPEED")]
+    pub(super) link: Option<Speed>,
     #[command(flatten)]
-    pub(super) reading: Reading,
-    /// Keep pairs of these apart [default: all together]
-    #[arg(long, value_enum)]
-    pub(super) by: Option<ByArg>,
-    /// Put all message sizes together
-    #[arg(long)]
-    pub(super) all_sizes: bool,
-    /// Tell the share of samples above this
-    #[arg(long, value_name = "DURATION", default_value = "10us", value_parser = bin_ns)]
-    pub(super) limit: i64,
-    /// Form of the result
-    #[arg(long, value_enum, default_value_t = LatencyFormat::Table)]
-    pub(super) format: LatencyFormat,
+    pub(super) figures: Figures,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum LatencyFormat {
-    /// For people
-    Table,
-    /// Comma-separated values
-    Csv,
-    /// JSON, with the buckets of the histograms
-    Json,
-    /// `latency_samples: N` and six more lines, over all requests and their answers
-    Collie,
+pub(super) enum HealthBy {
+    /// Directed connections between queue pairs
+    Connection,
+    /// Links between a port and its switch, each direction for itself
+    Link,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Rates {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// Keep pairs of these apart [default: all together]
+    #[arg(long, value_enum)]
+    pub(super) by: Option<ByArg>,
+    /// Width of the bins; those of a profile are shared out where it is no multiple of theirs [default: 10ms, or the profile's]
+    #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
+    pub(super) bin: Option<i64>,
+    /// Length of the window whose highest rate is the peak [default: 100ms, or all where that is shorter]
+    #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
+    pub(super) window: Option<i64>,
+    #[command(flatten)]
+    pub(super) figures: Figures,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -364,7 +378,7 @@ fn bin_ns(text: &str) -> Result<i64, String> {
     let expected = || "expected a duration like 10ms, 500us or 1s".to_owned();
     let duration: jiff::SignedDuration = text.parse().map_err(|_| expected())?;
     let ns = i64::try_from(duration.as_nanos()).map_err(|_| expected())?;
-    if ns > 0 { Ok(ns) } else { Err("a bin must be at least 1ns wide".to_owned()) }
+    if ns > 0 { Ok(ns) } else { Err("expected a duration of at least 1ns".to_owned()) }
 }
 
 /// More threads than any machine has cores only take memory.

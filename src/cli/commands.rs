@@ -1,7 +1,7 @@
 //! One function per command.
 
 use super::args::{Analyze, ByArg, Collectives, Format, Inspect, Matrix, Messages, Ranks, Timeline, TrafficArg};
-use super::files::Output;
+use super::files::{Output, Outputs};
 use super::input::Needs;
 use super::input::UsageError;
 use super::{files, input, output};
@@ -62,19 +62,13 @@ pub(super) fn matrix(args: &Matrix) -> anyhow::Result<ExitCode> {
     let source = &args.source;
     input::check(&source.inputs)?;
     let files = input::files(&source.inputs, &source.reading);
-    let svg = Output::open(args.drawing.svg.as_ref(), &files)?;
-    let png = Output::open(args.drawing.png.as_ref(), &files)?;
+    let figures = Outputs::open(&args.drawing.figures, &files)?;
     // A window over a profile is cut out of its timeline; captures are read for the window, so they need none.
     let profile = input::profile(&source.inputs, &source.reading, Needs { no_mpi: args.no_mpi, ..Needs::default() })?;
     let matrix = matrix::matrix(&profile, args.by.into(), selection(args.by, args.traffic));
     let unit = args.unit.map_or(default_unit(args.by), Unit::from);
     // Before the text: its reader may go away, and the figures are wanted all the same.
-    if let Some(svg) = svg {
-        svg.finish(figure::matrix_svg(&matrix, unit)?.as_bytes())?;
-    }
-    if let Some(png) = png {
-        png.finish(&figure::matrix_png(&matrix, unit)?)?;
-    }
+    figures.finish(|| Ok(figure::matrix(&matrix, unit)?))?;
     output::results(|out| match source.format {
         Format::Table => {
             out.write_all(text::matrix_table(&matrix, unit, &output::style(args.drawing.color)).as_bytes())
@@ -91,8 +85,7 @@ pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
     let source = &args.source;
     input::check(&source.inputs)?;
     let files = input::files(&source.inputs, &source.reading);
-    let svg = Output::open(args.drawing.svg.as_ref(), &files)?;
-    let png = Output::open(args.drawing.png.as_ref(), &files)?;
+    let figures = Outputs::open(&args.drawing.figures, &files)?;
     let profile = input::profile(
         &source.inputs,
         &source.reading,
@@ -102,17 +95,13 @@ pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
     let bin_ns = args.bin.filter(|_| pipeline::is_profile(&source.inputs[0]));
     let timeline = timeline::timeline(&profile, args.by.into(), selection(args.by, args.traffic), bin_ns)?;
     // Before the text: its reader may go away, and the figures are wanted all the same.
-    if let Some(svg) = svg {
-        svg.finish(figure::timeline_svg(&timeline)?.as_bytes())?;
-    }
-    if let Some(png) = png {
-        png.finish(&figure::timeline_png(&timeline)?)?;
-    }
+    figures.finish(|| Ok(figure::timeline(&timeline)?))?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(text::timeline_table(&timeline, &output::style(args.drawing.color)).as_bytes()),
         Format::Csv => csv::timeline_csv(&timeline, out),
         Format::Json => json::timeline_json(&timeline, out),
     })?;
+    input::notes_on_times(&profile);
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
@@ -139,7 +128,7 @@ pub(super) fn messages(args: &Messages) -> anyhow::Result<ExitCode> {
     let mut options = input::options(&args.inputs, &args.reading)?;
     options.bin_ns = None;
     options.check_icrc = false;
-    (options.read_times, options.read_health) = (false, false);
+    (options.read_times, options.read_sizes, options.read_health) = (false, false, false);
     let table = Output::open(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
     let mut stream = input::messages(&args.inputs, &options, args.transport)?;
     // The profile says what a message's connection is, while the stream goes on.

@@ -1,8 +1,11 @@
 //! Files that the user names: tables to read, figures to write.
 
-use crate::model::Profile;
+use super::args::Figures;
+use super::input::UsageError;
 use crate::model::profile::RankRow;
+use crate::model::{Profile, printable};
 use crate::pipeline;
+use crate::report::figure::Drawing;
 use anyhow::{Context as _, anyhow, bail};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +36,7 @@ pub(super) fn hosts(path: Option<&Path>) -> anyhow::Result<BTreeMap<Endpoint, St
         };
         let endpoint: Endpoint =
             endpoint.trim().parse().with_context(|| format!("{}: {}", place(), pipeline::quoted(endpoint.trim())))?;
-        if let Some(before) = names.insert(endpoint, name.trim().to_owned()) {
+        if let Some(before) = names.insert(endpoint, printable(name.trim())) {
             bail!("{}: {endpoint} is named {before} already", place());
         }
     }
@@ -164,6 +167,40 @@ impl Drop for Output {
             // Gone already where the work succeeded.
             let _ = fs::remove_file(scratch);
         }
+    }
+}
+
+/// The files of a figure, in each of its formats.
+pub(super) struct Outputs {
+    svg: Option<Output>,
+    png: Option<Output>,
+}
+
+impl Outputs {
+    /// Opens those that were asked for. `inputs` are what the command reads, none of which they may replace.
+    pub(super) fn open(figures: &Figures, inputs: &[&Path]) -> anyhow::Result<Self> {
+        if figures.svg.is_some() && figures.svg == figures.png {
+            return Err(UsageError("--svg and --png name the same file; give each its own").into());
+        }
+        let svg = Output::open(figures.svg.as_ref(), inputs)?;
+        Ok(Self { svg, png: Output::open(figures.png.as_ref(), inputs)? })
+    }
+
+    /// True where there is any.
+    pub(super) const fn are_wanted(&self) -> bool {
+        self.svg.is_some() || self.png.is_some()
+    }
+
+    /// Draws the figure, if it is wanted, and puts the files in their places.
+    pub(super) fn finish(self, draw: impl FnOnce() -> anyhow::Result<Drawing>) -> anyhow::Result<()> {
+        if !self.are_wanted() {
+            return Ok(());
+        }
+        let figure = draw()?;
+        if let Some(svg) = self.svg {
+            svg.finish(figure.svg()?.as_bytes())?;
+        }
+        self.png.map_or(Ok(()), |png| png.finish(&figure.png()?))
     }
 }
 

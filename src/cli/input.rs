@@ -72,6 +72,7 @@ pub(super) fn options(inputs: &[PathBuf], reading: &Reading) -> anyhow::Result<O
 
 /// What a command needs of captures beyond their packets; a profile has it, or has it not.
 #[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
 pub(super) struct Needs {
     /// MPI messages are not looked for.
     pub(super) no_mpi: bool,
@@ -81,6 +82,8 @@ pub(super) struct Needs {
     pub(super) health: bool,
     /// Times between packets are measured.
     pub(super) times: bool,
+    /// Sizes of packets and messages are kept.
+    pub(super) sizes: bool,
 }
 
 /// Reads a profile, or makes one of captures without keeping it.
@@ -96,6 +99,13 @@ pub(super) fn profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> an
         if needs.no_mpi {
             output::say("note: --no-mpi has no effect on a profile: `analyze` has looked already, or not");
         }
+        for (is_given, option) in [(reading.no_align, "--no-align"), (reading.manifest.is_some(), "--manifest")] {
+            if is_given {
+                output::say(&format!(
+                    "note: {option} has no effect on a profile: `analyze` has held the clocks against each other; give {option} to it"
+                ));
+            }
+        }
         return Ok(profile);
     }
     if let Some(folder) = inputs.iter().find(|path| path.is_dir()) {
@@ -106,6 +116,7 @@ pub(super) fn profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> an
     }
     options.read_mpi = !needs.no_mpi;
     options.read_times = needs.times;
+    options.read_sizes = needs.sizes;
     options.read_health = needs.health;
     options.check_icrc = needs.health;
     options.bin_ns = needs.bin_ns;
@@ -165,6 +176,16 @@ pub(super) fn notes(inputs: &[PathBuf], reading: &Reading, profile: &Profile) {
     output::notes(&profile.notes);
 }
 
+/// Says what is missing where things are shown by time.
+pub(super) fn notes_on_times(profile: &Profile) {
+    if profile.coverage.without_time > 0 {
+        output::say(&format!(
+            "note: {} of {} records have no time (pcapng simple packets): they count in the matrix, and not here",
+            profile.coverage.without_time, profile.coverage.records
+        ));
+    }
+}
+
 /// Says where a rank map fits badly.
 pub(super) fn rankmap_notes(reading: &Reading, profile: &Profile) {
     if reading.rankmap.is_some() {
@@ -174,7 +195,7 @@ pub(super) fn rankmap_notes(reading: &Reading, profile: &Profile) {
 
 /// What helps where a window of captures is too short to recognise a library in it.
 pub(super) const SHORT_WINDOW: &str = "a short window may not hold enough messages to recognise a library: analyse the whole \
-                                       capture with `analyze -o` and then cut it with `matrix` or `timeline` --from and --to";
+                                       capture with `analyze -o` and then cut it with `matrix`, `timeline` or `rates` --from and --to";
 
 /// The note on a window of time without any packet.
 pub(super) fn empty_window(reading: &Reading, profile: &Profile, is_profile: bool) -> Option<&'static str> {

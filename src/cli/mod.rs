@@ -13,6 +13,7 @@ mod input;
 mod latency;
 mod manifest;
 mod output;
+mod rates;
 
 use args::{Cli, Command};
 use clap::Parser as _;
@@ -32,6 +33,7 @@ pub fn main() -> ExitCode {
         Command::Collectives(args) => commands::collectives(args),
         Command::Health(args) => health::run(args),
         Command::Latency(args) => latency::run(args),
+        Command::Rates(args) => rates::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
     };

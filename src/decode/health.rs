@@ -8,10 +8,9 @@ use ibscope_parsers::link::{Framed, Location};
 
 /// `EtherType` of pause and PFC frames.
 pub(super) const FLOW_CONTROL: u16 = 0x8808;
-/// Opcode of a frame that pauses single priorities (IEEE 802.1Qbb); 1 pauses all.
+/// Opcodes: all traffic (IEEE 802.3, annex 31B), or single priorities (IEEE 802.1Qbb).
+const PAUSE: [u8; 2] = [0, 1];
 const PRIORITY_PAUSE: [u8; 2] = [1, 1];
-/// Senders of pause frames that are told apart in one batch. A link has two.
-const MAX_PAUSE_SENDERS: usize = 1 << 10;
 /// ECN "congestion experienced".
 const CE: u8 = 3;
 
@@ -28,7 +27,12 @@ pub(super) fn congestion(data: &[u8], location: &Location, bth: &Bth) -> Marks {
     Marks::FECN.when(bth.fecn).and(Marks::BECN.when(bth.becn)).and(Marks::ECN_CE.when(ecn & CE == CE))
 }
 
-/// Counts a pause frame by its sender.
+/// Counts a pause frame by its sender, and what it asks for.
+///
+/// ```text
+/// destination 6 | source 6 | 88 08 | opcode 2 | pause: quanta 2
+///                                             | PFC: enabled classes 2 (bit 0: class 0) | quanta of class 0 to 7, 2 each
+/// ```
 #[cold]
 pub(super) fn count_pause(record: &Record<'_>, counts: &mut BatchCounts) {
     // Behind a tag, and in other link types, the sender stands elsewhere: the frame is counted without it then.
@@ -36,11 +40,25 @@ pub(super) fn count_pause(record: &Record<'_>, counts: &mut BatchCounts) {
         return;
     }
     let Some(address) = record.data.get(6..12) else { return };
-    let what = if record.data.get(14..16) == Some(&PRIORITY_PAUSE) { "PFC" } else { "pause" };
     let address: Vec<String> = address.iter().map(|byte| format!("{byte:02x}")).collect();
-    let sender = format!("{} {what}", address.join(":"));
-    let pauses = &mut counts.counts.pause_frames;
-    if pauses.len() < MAX_PAUSE_SENDERS || pauses.contains_key(&sender) {
-        *pauses.entry(sender).or_default() += 1;
+    let address = address.join(":");
+    let opcode = record.data.get(14..16);
+    let is_priority = opcode == Some(&PRIORITY_PAUSE);
+    let sender = format!("{address} {}", if is_priority { "PFC" } else { "pause" });
+    *counts.counts.pause_frames.entry(sender.clone()).or_default() += 1;
+    let number = |at: usize| record.data.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    let mut asked = |what: String, quanta: Option<u16>| {
+        if let Some(quanta) = quanta {
+            counts.counts.pauses.entry(what).or_default().add(quanta);
+        }
+    };
+    if is_priority {
+        let enabled = number(16).unwrap_or(0);
+        for class in (0..8).filter(|class| enabled >> class & 1 == 1) {
+            asked(format!("{sender} class {class}"), number(18 + 2 * class));
+        }
+    } else if opcode == Some(&PAUSE) {
+        asked(sender, number(16));
     }
+    counts.counts.bound_pauses();
 }

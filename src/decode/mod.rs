@@ -8,17 +8,17 @@ mod inspect;
 pub use inspect::inspect;
 
 use crate::model::coverage::BatchCounts;
-use crate::model::{Batch, Clock, Kind, Marks, PacketRecord};
+use crate::model::{Batch, Clock, Coverage, Kind, Marks, PacketRecord};
 use health::FLOW_CONTROL;
 use ibscope_parsers::frame::{Item, Record};
 use ibscope_parsers::ib::Packet;
-use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc};
-use ibscope_parsers::link::{self, Located, NotInfiniband};
+use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc, verify_vcrc};
+use ibscope_parsers::link::{self, Located, Location, NotInfiniband};
 
 /// What to decode, and which part of the time.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Compute the ICRC of every packet that was captured whole.
+    /// Compute the check sums of every packet that was captured whole: ICRC, and VCRC where the capture has it.
     pub check_icrc: bool,
     /// First time that counts, nanoseconds since the epoch.
     pub from_ns: i64,
@@ -86,6 +86,8 @@ pub fn decode(batch: Batch, options: &Options, shards: usize) -> Decoded {
         }
         at += length;
     }
+    let steps_ns = framing.interfaces().iter().map(|interface| interface.resolution.step_ns());
+    counts.counts.clock_ns = steps_ns.max().unwrap_or(0);
     Decoded { batch, shards: packets, counts }
 }
 
@@ -112,6 +114,10 @@ fn packet(
     if !options.covers(time_ns) {
         counts.counts.outside_window += 1;
         return None;
+    }
+    // As it was stamped: corrected, times that differ may become one.
+    if let Some(time_ns) = record.time_ns {
+        counts.stamps.add(time_ns, record.original_bytes);
     }
     let location = match link::locate(record.link_type, record.data, record.original_bytes) {
         Ok(Located::Infiniband(location)) => location,
@@ -151,18 +157,8 @@ fn packet(
     counts.counts.infiniband += 1;
     counts.counts.truncated += u64::from(record.data.len() < location.start + location.ib_bytes);
     counts.counts.unknown_opcode += u64::from(!headers.bth.opcode.is_known());
-    let mut icrc_bad = false;
-    if options.check_icrc {
-        match verify_icrc(record.data, &location) {
-            CrcVerdict::Ok => counts.counts.icrc_ok += 1,
-            CrcVerdict::Bad => {
-                counts.counts.icrc_bad += 1;
-                icrc_bad = true;
-            }
-            CrcVerdict::Truncated | CrcVerdict::None => {}
-        }
-    }
-    let marks = Marks::ICRC_BAD.when(icrc_bad).and(health::congestion(record.data, &location, &headers.bth));
+    let damage = if options.check_icrc { check(record.data, &location, &mut counts.counts) } else { Marks::default() };
+    let marks = damage.and(health::congestion(record.data, &location, &headers.bth));
     let packet = PacketRecord::new(
         time_ns.unwrap_or(PacketRecord::NO_TIME),
         (location.src, location.dst),
@@ -174,6 +170,18 @@ fn packet(
         (headers.payload_bytes as u16, headers.payload.len() as u16),
     );
     Some(packet.marked(marks))
+}
+
+/// Compares both check sums with the packet's bytes, as far as they were captured.
+fn check(data: &[u8], location: &Location, counts: &mut Coverage) -> Marks {
+    let tally = |verdict, ok: &mut u64, bad: &mut u64| {
+        *ok += u64::from(verdict == CrcVerdict::Ok);
+        *bad += u64::from(verdict == CrcVerdict::Bad);
+        verdict == CrcVerdict::Bad
+    };
+    let icrc_bad = tally(verify_icrc(data, location), &mut counts.icrc_ok, &mut counts.icrc_bad);
+    let vcrc_bad = tally(verify_vcrc(data, location), &mut counts.vcrc_ok, &mut counts.vcrc_bad);
+    Marks::ICRC_BAD.when(icrc_bad).and(Marks::VCRC_BAD.when(vcrc_bad))
 }
 
 /// The one word of the extension headers that flows need.

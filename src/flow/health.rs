@@ -9,6 +9,7 @@
 //! Whether the second sight of a packet is a repeat or a mirror copy is known at the end only, so episodes are kept for both readings: with one
 //! observation point every sight is a transmission, with two the first, third ... are.
 
+use super::reaction::{self, Running};
 use crate::model::health::{Episodes, Observed};
 use crate::model::{Marks, PacketRecord};
 use ibscope_parsers::ib::{Aeth, AethKind, NakCode};
@@ -45,7 +46,8 @@ pub(super) struct Health {
     /// Numbers and times of the first transmissions of requests: the last ones, and every 32nd of those before. Rings.
     recent: Vec<Sent>,
     sent: u32,
-    open: bool,
+    /// Something waits for new requests: a run that they end, or a measurement.
+    waits: bool,
     /// Requests stand twice, so only the reading of two points goes on.
     twice: bool,
     copies: u32,
@@ -64,6 +66,8 @@ pub(super) struct Health {
     pub(super) explained: u64,
     /// The connection that answers this one.
     pub(super) partner: Option<u32>,
+    /// What a notification of congestion does.
+    reaction: Option<Box<Running>>,
     pub(super) observed: Observed,
 }
 
@@ -107,7 +111,7 @@ impl Default for Health {
             high: NOTHING,
             high_response: NOTHING,
             acknowledged: NOTHING,
-            open: false,
+            waits: false,
             readings: [Reading::default(); 2],
             recent: Vec::new(),
             sent: 0,
@@ -121,6 +125,7 @@ impl Default for Health {
             used: NOTHING,
             explained: 0,
             partner: None,
+            reaction: None,
             observed: Observed::default(),
         }
     }
@@ -132,9 +137,8 @@ impl Health {
     pub(super) fn request(&mut self, number: i64, span: u32, occurrence: u32, time_ns: i64) {
         if number > self.high {
             self.high = number + i64::from(span.max(1)) - 1;
-            if self.open {
-                self.open = false;
-                self.readings.iter_mut().for_each(|reading| reading.open = false);
+            if self.waits {
+                self.new_one(time_ns);
             }
             self.remember(number, time_ns);
             return;
@@ -145,8 +149,30 @@ impl Health {
         self.not_new(number, occurrence, time_ns);
     }
 
+    /// A new request where something waits for it.
+    fn new_one(&mut self, time_ns: i64) {
+        self.readings.iter_mut().for_each(|reading| reading.open = false);
+        if time_ns != PacketRecord::NO_TIME {
+            let sum = &mut self.observed.reaction;
+            self.reaction.take_if(|running| running.request(time_ns, sum));
+        }
+        self.waits = self.reaction.is_some();
+    }
+
+    /// A notification that the sender is to slow down.
+    pub(super) fn notified(&mut self, now_ns: i64) {
+        let count = self.sent as usize;
+        let at = |back: usize| Some(self.recent.get(count.checked_sub(back)? % RECENT)?.time_ns(now_ns));
+        if self.reaction.is_none()
+            && let (Some(last_ns), Some(first_ns)) = (at(1), at(reaction::GAPS as usize + 1))
+        {
+            self.reaction = Some(Box::new(Running::new(last_ns, last_ns.saturating_sub(first_ns))));
+            self.waits = true;
+        }
+    }
+
     fn not_new(&mut self, number: i64, occurrence: u32, time_ns: i64) {
-        self.open = true;
+        self.waits = true;
         self.observed.late += u64::from(occurrence == 1);
         if occurrence == 2 {
             self.copies += 1;

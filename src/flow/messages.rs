@@ -7,18 +7,23 @@
 //!            or  SEND {envelope, request}  <- {request, address}            -> WRITE address ...
 //!            or  SEND {envelope, request}  <- {request, number}             -> SEND {number, data} ...
 //! ```
-//! Only done where single messages are asked for: sums need the envelopes alone.
+//! Only done where single messages or times are asked for: sums need the envelopes alone.
 
+use super::Depth;
+use super::arrivals::Begun;
 use super::assembly::{Transport, join_times};
 use super::nccl::Written;
-use crate::model::{Moved, PacketRecord, RawMessage};
+use super::rendezvous::{Phase, Rendezvous};
+use crate::model::{Claim, Interval, Moved, PacketRecord, RawMessage, SizeClass, TimingKey};
 use foldhash::fast::FixedState;
 use ibscope_parsers::mpi::{Envelope, Form, Head, Length, Matching, Name, Part, Protocol, Start};
 use ibscope_parsers::{Endpoint, Psn};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// Messages that may be open per tracker; beyond that the oldest is given out as incomplete.
+/// Messages that may be open per tracker; beyond that the oldest is given out as incomplete. Where times alone are asked for a few are enough: those
+/// whose data were not captured stay open, and none of them is missed.
 const MAX_OPEN: usize = 1 << 12;
+const MAX_OPEN_FOR_TIMES: usize = 1 << 10;
 /// Names, and pieces of memory, that a message may have: a receiver may grant a long message piece by piece.
 const MAX_GRANTS: usize = 64;
 /// Messages that may have the same name between two endpoints: one of each process.
@@ -27,6 +32,7 @@ const MAX_NAMESAKES: usize = 64;
 const MAX_OVERLAPPING: usize = 64;
 /// READ requests that may be open between two endpoints in one direction: 16 per queue pair is what devices allow.
 const MAX_READS: usize = 1 << 10;
+const MAX_READS_FOR_TIMES: usize = 1 << 6;
 
 /// Smallest path MTU there is.
 const SMALLEST_MTU_BYTES: u64 = 256;
@@ -44,12 +50,20 @@ pub(super) struct Messages {
     /// By start and message.
     memory: HashMap<Pair, BTreeMap<(u64, u64), Memory>, FixedState>,
     reads: HashMap<Pair, VecDeque<Read>, FixedState>,
-    /// Messages that can be given out.
+    /// Messages that can be given out, where they are wanted.
     ready: Vec<RawMessage>,
+    /// MPI messages that are complete with the packet that has just been seen, where times are measured.
+    complete: Vec<Begun>,
+    /// Single messages are wanted.
+    gives: bool,
     /// Messages given out incomplete because too many were open.
     pub(super) evicted: u64,
     /// Transport messages that belong to no MPI message are wanted too.
     with_transport: bool,
+    /// The phases of rendezvous, where times are measured.
+    rendezvous: Option<Rendezvous>,
+    most_open: usize,
+    most_reads: usize,
 }
 
 #[derive(Debug)]
@@ -86,6 +100,8 @@ struct Read {
     message: Option<u64>,
     /// Connection of the responses, from the first of them on.
     answered_by: Option<u32>,
+    /// Time of the first and last of the responses.
+    data_ns: (i64, i64),
     seen: RawMessage,
 }
 
@@ -96,8 +112,40 @@ impl Read {
 }
 
 impl Messages {
-    pub(super) fn new(with_transport: bool) -> Self {
-        Self { with_transport, ..Self::default() }
+    /// None yet. `depth` says what they are wanted for, `times` whether the phases of rendezvous are.
+    pub(super) fn new(depth: Depth, times: bool) -> Self {
+        let wants_all = depth >= Depth::Messages;
+        Self {
+            gives: wants_all,
+            with_transport: depth == Depth::TransportMessages,
+            rendezvous: times.then(Rendezvous::default),
+            most_open: if wants_all { MAX_OPEN } else { MAX_OPEN_FOR_TIMES },
+            most_reads: if wants_all { MAX_READS } else { MAX_READS_FOR_TIMES },
+            ..Self::default()
+        }
+    }
+
+    /// Asks for single messages whatever else they are wanted for.
+    pub(super) const fn give(&mut self) {
+        self.gives = true;
+    }
+
+    /// A message that is complete, or that nothing more will come of.
+    #[inline]
+    fn put(&mut self, message: RawMessage) {
+        if self.rendezvous.is_some()
+            && message.complete
+            && message.times_ns.0 != PacketRecord::NO_TIME
+            && let (Some((form, matching, _)), Some(bytes)) = (message.mpi, message.length_bytes)
+        {
+            let key =
+                TimingKey { interval: Interval::MpiMessage, verb: message.moved.verb(), size: SizeClass::of(bytes) };
+            let (connection, from_ns) = (message.connection, message.times_ns.0);
+            self.complete.push(Begun { connection, from_ns, key, claim: Claim::of(form, matching) });
+        }
+        if self.gives {
+            self.ready.push(message);
+        }
     }
 
     /// Takes what can be given out.
@@ -105,9 +153,31 @@ impl Messages {
         self.ready.drain(..)
     }
 
+    /// Takes the MPI messages that are complete with the packet that has just been seen.
+    pub(super) fn take_complete(&mut self) -> std::vec::Drain<'_, Begun> {
+        self.complete.drain(..)
+    }
+
+    /// Takes the phases of rendezvous that have ended.
+    pub(super) fn take_phases(&mut self) -> impl Iterator<Item = Phase> + '_ {
+        self.rendezvous.iter_mut().flat_map(|rendezvous| rendezvous.phases.drain(..))
+    }
+
     /// True where something can be given out.
-    pub(super) const fn has_ready(&self) -> bool {
+    pub(super) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
+            || !self.complete.is_empty()
+            || self.rendezvous.as_ref().is_some_and(|rendezvous| !rendezvous.phases.is_empty())
+    }
+
+    /// True while messages are open whose data may come by READ or WRITE from the one to the other.
+    pub(super) fn awaits(&self, pair: Pair) -> bool {
+        !self.open.is_empty() && self.memory.get(&pair).is_some_and(|memory| !memory.is_empty())
+    }
+
+    /// True while READs are open whose responses go from the one to the other.
+    pub(super) fn reads(&self, pair: Pair) -> bool {
+        !self.reads.is_empty() && self.reads.get(&pair).is_some_and(|reads| !reads.is_empty())
     }
 
     /// A transport message, complete or given up. `several` are its envelopes where it holds more than one MPI message, or where
@@ -131,15 +201,18 @@ impl Messages {
             Some(Head { part: Part::Data { of, header_bytes }, .. }) => {
                 let data_bytes = message.payload_bytes.saturating_sub(u64::from(header_bytes));
                 match self.named(pair, of, Some(connection)) {
-                    Some(id) => self.add(id, data_bytes, &raw(connection, message)),
+                    Some(id) => self.add_data(id, data_bytes, &raw(connection, message), message.times_ns),
                     None => self.transport_only(connection, message),
                 }
             }
-            Some(Head { part: Part::Grant { of, receiver, memory }, .. }) => {
-                self.grant(((pair.1, pair.0), partner), of, receiver, memory);
+            Some(Head { part: Part::Grant { of, receiver, memory, done }, .. }) => {
+                self.grant(((pair.1, pair.0), partner), of, receiver, memory, done);
                 self.transport_only(connection, message);
             }
             Some(Head { part: Part::Done { of }, .. }) => {
+                if let Some(rendezvous) = &mut self.rendezvous {
+                    rendezvous.done(pair, of, [partner, Some(connection)], message.times_ns.1);
+                }
                 if let Some(open) = self.named((pair.1, pair.0), of, partner).and_then(|id| self.open.get_mut(&id)) {
                     open.answered = true;
                 }
@@ -148,7 +221,7 @@ impl Messages {
             Some(Head { part: Part::Control, .. }) | None => {
                 let id = message.target.and_then(|(address, _)| self.memory_at(pair, address));
                 match id {
-                    Some(id) => self.add(id, message.payload_bytes, &raw(connection, message)),
+                    Some(id) => self.add_data(id, message.payload_bytes, &raw(connection, message), message.times_ns),
                     None => self.transport_only(connection, message),
                 }
             }
@@ -160,7 +233,7 @@ impl Messages {
     pub(super) fn begin(&mut self, pair: Pair, connection: u32, message: &Transport) {
         let Some(Head { form, part: Part::Start(start), .. }) = message.head else { return };
         let (Some(name), Length::Stated(length_bytes)) = (start.name, start.envelope.length) else { return };
-        if self.open.len() >= MAX_OPEN
+        if self.open.len() >= self.most_open
             && let Some((&oldest, _)) = self.open.first_key_value()
         {
             self.evicted += 1;
@@ -177,6 +250,10 @@ impl Messages {
         self.name(id, name);
         if let Some((address, bytes)) = start.memory {
             self.open_memory(address, bytes, id);
+        }
+        if let Some(rendezvous) = self.rendezvous.as_mut().filter(|_| start.protocol == Protocol::Rendezvous) {
+            let claim = Claim::of(form, start.envelope.matching);
+            rendezvous.begin(id, pair, (connection, message.times_ns.0), claim, start.done);
         }
     }
 
@@ -204,7 +281,7 @@ impl Messages {
         raw.mpi = Some((form, start.envelope.matching, start.protocol));
         raw.length_bytes = length_bytes;
         raw.complete &= length_bytes.is_some_and(|length_bytes| inline_bytes >= length_bytes);
-        self.ready.push(raw);
+        self.put(raw);
     }
 
     fn several(&mut self, connection: u32, message: &Transport, form: Form, envelopes: &[Envelope]) {
@@ -212,7 +289,7 @@ impl Messages {
         for (index, envelope) in envelopes.iter().enumerate() {
             // They share the packets: the first has them.
             let shared = index > 0;
-            self.ready.push(RawMessage {
+            self.put(RawMessage {
                 mpi: Some((form, envelope.matching, Protocol::Eager)),
                 length_bytes: Some(envelope.length.of(message.payload_bytes)),
                 wire_bytes: if shared { 0 } else { whole.wire_bytes },
@@ -230,7 +307,7 @@ impl Messages {
         if matching.is_none() && !self.with_transport {
             return;
         }
-        self.ready.push(RawMessage {
+        self.put(RawMessage {
             connection: written.connection,
             psn: written.psn,
             mpi: matching.map(|matching| (Form::Nccl, matching, Protocol::Rendezvous)),
@@ -269,8 +346,12 @@ impl Messages {
         of: Name,
         receiver: Option<Name>,
         memory: Option<(u64, u64)>,
+        done: Option<Name>,
     ) {
         let Some(id) = self.named(pair, of, connection) else { return };
+        if let Some(rendezvous) = &mut self.rendezvous {
+            rendezvous.grant(id, pair, done);
+        }
         if let Some(receiver) = receiver {
             self.name(id, receiver);
         }
@@ -291,6 +372,14 @@ impl Messages {
     fn memory_at(&self, pair: Pair, address: u64) -> Option<u64> {
         let before = self.memory.get(&pair)?.range(..=(address, u64::MAX)).rev().take(MAX_OVERLAPPING);
         before.into_iter().find(|(_, memory)| address < memory.end).map(|((_, message), _)| *message)
+    }
+
+    /// Data that came in a message of their own, between two times.
+    fn add_data(&mut self, id: u64, data_bytes: u64, part: &RawMessage, times_ns: (i64, i64)) {
+        if let Some(rendezvous) = self.rendezvous.as_mut().filter(|_| data_bytes > 0) {
+            rendezvous.data(id, times_ns);
+        }
+        self.add(id, data_bytes, part);
     }
 
     fn add(&mut self, id: u64, data_bytes: u64, part: &RawMessage) {
@@ -324,12 +413,15 @@ impl Messages {
         if let Some(memory) = self.memory.get_mut(&open.pair) {
             open.memory.iter().for_each(|start| _ = memory.remove(&(*start, id)));
         }
-        self.ready.push(open.raw);
+        if let Some(rendezvous) = &mut self.rendezvous {
+            rendezvous.end(id, &open.raw);
+        }
+        self.put(open.raw);
     }
 
     fn transport_only(&mut self, connection: u32, message: &Transport) {
         if self.with_transport {
-            self.ready.push(raw(connection, message));
+            self.put(raw(connection, message));
         }
     }
 
@@ -338,7 +430,7 @@ impl Messages {
         if self.with_transport {
             let mut message = raw(connection, &Transport::new(packet, None, None));
             (message.moved, message.length_bytes) = (Moved::Atomic, Some(8));
-            self.ready.push(message);
+            self.put(message);
         }
     }
 
@@ -363,8 +455,10 @@ impl Messages {
             (seen.wire_bytes, seen.packets) = (0, 0);
         }
         let reads = self.reads.entry(pair).or_default();
-        reads.push_back(Read { connection, first: packet.psn(), data_bytes: 0, message, answered_by: None, seen });
-        if reads.len() > MAX_READS
+        let data_ns = (PacketRecord::NO_TIME, PacketRecord::NO_TIME);
+        let first = packet.psn();
+        reads.push_back(Read { connection, first, data_bytes: 0, message, answered_by: None, data_ns, seen });
+        if reads.len() > self.most_reads
             && let Some(read) = reads.pop_front()
         {
             self.evicted += 1;
@@ -419,6 +513,7 @@ impl Messages {
         read.seen.packets += 1;
         read.seen.wire_bytes += u64::from(packet.wire_bytes);
         read.seen.times_ns = join_times(read.seen.times_ns, (packet.time_ns, packet.time_ns));
+        read.data_ns = join_times(read.data_ns, (packet.time_ns, packet.time_ns));
         if read.data_bytes >= read.length_bytes() {
             read.seen.complete = true;
             if let Some(read) = reads.remove(at) {
@@ -429,8 +524,8 @@ impl Messages {
 
     fn finish_read(&mut self, read: &Read) {
         match read.message {
-            Some(id) => self.add(id, read.data_bytes, &read.seen),
-            None => self.ready.push(read.seen),
+            Some(id) => self.add_data(id, read.data_bytes, &read.seen, read.data_ns),
+            None => self.put(read.seen),
         }
     }
 

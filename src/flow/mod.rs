@@ -8,6 +8,7 @@
 //! missed is told when requests are held against answers (`completeness`). It does not decide whether a packet seen twice is a mirror copy or a
 //! repeat: that is known only when the whole input has been seen (`reduce`).
 
+mod arrivals;
 mod assembly;
 mod ballot;
 mod cm;
@@ -20,6 +21,8 @@ mod ledger;
 mod messages;
 mod nccl;
 mod pairing;
+mod reaction;
+mod rendezvous;
 mod requests;
 mod timing;
 
@@ -27,7 +30,8 @@ pub use cm::connection_management;
 
 use crate::model::health::Observed;
 use crate::model::{
-    ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, RawMessage, Seen, Start, Timing, Turn, Wireup,
+    ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, RawMessage, Seen, Start, Timing, Turn, Verb,
+    Wireup,
 };
 use assembly::Assembly;
 use echoes::Echoes;
@@ -41,6 +45,7 @@ use messages::Messages;
 use nccl::Nccl;
 use pairing::Pairing;
 use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 use timing::Clock;
 
 /// Path MTU that is assumed for the span of a READ request while none is known: the largest, so that a span is never
@@ -105,6 +110,8 @@ struct Connection {
     assembly: Assembly,
     envelopes: Envelopes,
     clock: Clock,
+    /// Stands for the connection in all inputs alike.
+    salt: u64,
     missing: Missing,
     health: Health,
     /// Its endpoints in order, where it asked for data before their path MTU was known.
@@ -122,6 +129,8 @@ pub struct Events {
     pub messages: Vec<RawMessage>,
     /// Times between packets.
     pub timings: Vec<Timing>,
+    /// Transport messages whose length is known, in bytes of payload.
+    pub sizes: Vec<(u32, Verb, u64)>,
 }
 
 impl Tracker {
@@ -139,10 +148,22 @@ impl Tracker {
             pairing: Pairing::default(),
             echoes: Echoes::default(),
             nccl: Nccl::default(),
-            messages: Messages::new(depth == Depth::TransportMessages),
+            messages: Messages::new(depth, times && depth >= Depth::Envelopes),
             wireups: Vec::new(),
             introductions: Vec::new(),
         }
+    }
+
+    /// Asks for the single MPI messages that times are measured of.
+    pub const fn give_messages(&mut self) {
+        self.messages.give();
+    }
+
+    /// A number that stands for a message in all inputs alike: one of its connection and the PSN of its first packet.
+    #[must_use]
+    pub fn hash(&self, message: &RawMessage) -> u64 {
+        let salt = self.connections.get(message.connection as usize).map_or(0, |connection| connection.salt);
+        self.index.hasher().hash_one((salt, message.psn))
     }
 
     /// Takes the next packet. `batch_bytes` are those of its batch; what it shows is added to `events`.
@@ -194,13 +215,13 @@ impl Tracker {
         }
         match turn {
             Turn::Request => self.request(id, packet, batch_bytes, number, events),
-            Turn::Response if self.depth >= Depth::Messages => {
+            Turn::Response if self.messages.reads((packet.src, packet.dst)) => {
                 self.messages.read_response(id, packet, self.pairing.partner(id));
             }
             Turn::Response | Turn::Acknowledge | Turn::Other => {}
         }
         if self.messages.has_ready() {
-            events.messages.extend(self.messages.take());
+            self.time_messages(id, turn, number, events);
         }
         seen
     }
@@ -212,10 +233,12 @@ impl Tracker {
         for (id, key) in &keys {
             while let Some(message) = self.connections[*id as usize].assembly.oldest() {
                 requests::note(&mut self.connections[*id as usize].missing, &message);
+                events.sizes.extend(requests::sized(*id, &message));
                 self.finished(*id, (key.src, key.dst), &message, &[], events);
             }
         }
         self.messages.finish();
+        // Nothing that is still open has a time.
         events.messages.extend(self.messages.take());
         let observed = self.observed(&keys);
         let end = |((id, key), health): (&(u32, ConnectionKey), Observed)| {
@@ -238,8 +261,10 @@ impl Tracker {
 
     /// Messages that were given up because too many were open, beside those of single connections.
     #[must_use]
-    pub const fn evicted(&self) -> u64 {
-        self.messages.evicted + self.nccl.evicted
+    pub fn evicted(&self) -> u64 {
+        // Of those that are followed for their times none is missed.
+        let messages = if self.depth >= Depth::Messages { self.messages.evicted } else { 0 };
+        messages + self.nccl.evicted
     }
 
     /// UCX's wire-up messages, in the order seen.
@@ -270,6 +295,7 @@ impl Tracker {
                 let opcode = packet.opcode();
                 let asks = opcode.is_read_request() || opcode.is_atomic();
                 if asks {
+                    health.observed.data_requests += 1;
                     let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&in_order(packet));
                     health.ask(number, span, guessed.then_some(packet.extension));
                     if guessed {
@@ -288,7 +314,8 @@ impl Tracker {
                 health.acknowledge(number, packet.extension);
                 return;
             }
-            Turn::Request | Turn::Other => return,
+            Turn::Other => return self.slow_down(packet),
+            Turn::Request => return,
         };
         if crowded {
             self.reconcile_midway(seen.connection, seen.turn);
@@ -305,7 +332,8 @@ impl Tracker {
         if self.connections.len() == self.connections.capacity() {
             self.connections.reserve_exact(self.connections.len() / 8 + 8);
         }
-        self.connections.push(Connection::default());
+        let salt = self.index.hasher().hash_one(key);
+        self.connections.push(Connection { salt, ..Connection::default() });
         self.index.insert(key, id);
         id
     }

@@ -4,7 +4,7 @@ use super::assembly::Transport;
 use super::envelopes::{First, reth};
 use super::nccl::Verdict;
 use super::{Depth, Events, MAX_WIREUPS, Tracker, introductions};
-use crate::model::{Missing, MpiMessage, PacketRecord, Start};
+use crate::model::{Missing, MpiMessage, PacketRecord, Start, Verb};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Service;
 use ibscope_parsers::mpi::{self, Envelope, Form, Head, Length, Matching, Name, Part};
@@ -24,23 +24,26 @@ impl Tracker {
     ) {
         let opcode = packet.opcode();
         if !(opcode.is_send() || opcode.is_write()) {
-            if self.depth >= Depth::Messages {
-                if opcode.is_atomic() {
-                    self.messages.atomic(id, packet);
-                } else if opcode.is_read_request()
-                    && let Some(reth) = reth(packet, batch_bytes)
-                {
-                    self.messages.read(id, packet, reth.va, |connection| self.pairing.partner(connection));
-                }
+            if opcode.is_atomic() {
+                self.messages.atomic(id, packet);
+            } else if opcode.is_read_request()
+                && (self.depth >= Depth::Messages || self.messages.awaits((packet.dst, packet.src)))
+                && let Some(reth) = reth(packet, batch_bytes)
+            {
+                self.messages.read(id, packet, reth.va, |connection| self.pairing.partner(connection));
             }
             let bytes = if opcode.is_read_request() { u64::from(packet.extension) } else { ATOMIC_BYTES };
             self.time_request(id, packet, bytes, &mut events.timings);
+            events.sizes.extend(Verb::of(opcode).map(|verb| (id, verb, bytes)));
             return;
         }
         let payload = packet.payload(batch_bytes);
         let begins = opcode.is_first() || opcode.is_only();
         if begins {
             self.time_request(id, packet, u64::from(packet.payload_bytes), &mut events.timings);
+        }
+        if opcode.is_only() {
+            events.sizes.extend(Verb::of(opcode).map(|verb| (id, verb, u64::from(packet.payload_bytes))));
         }
         let head = if begins { self.head(id, packet, batch_bytes, events) } else { None };
         if opcode.is_only() && head.is_none() && !self.asks_for_data(packet) {
@@ -72,13 +75,21 @@ impl Tracker {
             let missing = &mut self.connections[id as usize].missing;
             missing.evicted += u64::from(!message.complete);
             note(missing, &message);
+            events.sizes.extend(sized(id, &message));
             self.finished(id, (packet.src, packet.dst), &message, &message.kept, events);
         }
     }
 
     /// Whether messages without an envelope matter.
     fn asks_for_data(&self, packet: &PacketRecord) -> bool {
-        self.depth >= Depth::Messages || packet.opcode().is_write() && self.nccl.awaits((packet.src, packet.dst))
+        let pair = (packet.src, packet.dst);
+        self.depth >= Depth::Messages
+            || packet.opcode().is_write() && (self.nccl.awaits(pair) || self.messages.awaits(pair))
+    }
+
+    /// Whether messages are followed one by one.
+    fn follows_messages(&self) -> bool {
+        self.times || self.depth >= Depth::Messages
     }
 
     /// What the first packet of a message shows.
@@ -114,7 +125,7 @@ impl Tracker {
         let needs_target = packet.opcode().is_write() && self.asks_for_data(packet);
         let target = needs_target.then(|| reth(packet, batch_bytes)).flatten().map(|reth| (reth.va, reth.dma_len));
         let message = Transport::new(packet, head, target);
-        if self.depth >= Depth::Messages {
+        if self.follows_messages() {
             self.messages.begin(pair, id, &message);
         }
         message
@@ -211,8 +222,10 @@ impl Tracker {
                 events.mpi.push((id, MpiMessage { form, envelope: *envelope, mpi_bytes, time_ns }));
             }
         }
-        if self.depth >= Depth::Messages {
-            self.messages.transport(pair, (id, self.pairing.partner(id)), message, &envelopes);
+        if self.follows_messages() {
+            let answers = matches!(message.head, Some(Head { part: Part::Grant { .. } | Part::Done { .. }, .. }));
+            let partner = if answers { self.pairing.partner(id) } else { None };
+            self.messages.transport(pair, (id, partner), message, &envelopes);
         }
     }
 
@@ -220,7 +233,7 @@ impl Tracker {
     fn written(&mut self, id: u32, pair: (Endpoint, Endpoint), message: &Transport, events: &mut Events) {
         match self.nccl.write(pair, id, message) {
             Verdict::Other => {
-                if self.depth >= Depth::Messages {
+                if self.follows_messages() {
                     self.messages.transport(pair, (id, None), message, &[]);
                 }
             }
@@ -228,7 +241,7 @@ impl Tracker {
             Verdict::Ends(messages) => {
                 for (envelope, written) in messages {
                     events.starts.push((id, Start::Recognised(Form::Nccl, envelope)));
-                    if self.depth >= Depth::Messages {
+                    if self.follows_messages() {
                         self.messages.written(&written, envelope.map(|envelope| envelope.matching));
                     }
                     let Some(envelope) = envelope else { continue };
@@ -238,6 +251,11 @@ impl Tracker {
             }
         }
     }
+}
+
+/// A message of several packets with its length, where that is known: its first and last packets were seen.
+pub(super) fn sized(id: u32, message: &Transport) -> Option<(u32, Verb, u64)> {
+    Some((id, Verb::of(message.opcode)?, message.message_bytes?))
 }
 
 /// Notes a message that nothing more will come of.

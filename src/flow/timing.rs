@@ -3,8 +3,9 @@
 //! The answers to the requests of `A -> B, QP b` come on `B -> A, QP a`: another connection, which the packets do not name. Which one it is
 //! is told by `pairing`; until that is clear, answers wait, so that none is counted for the wrong connection.
 
-use super::Tracker;
+use super::arrivals::Arrivals;
 use super::assembly::Transport;
+use super::{Events, Tracker};
 use crate::model::{Interval, PacketRecord, Sight, SizeClass, Timing, TimingKey, Turn, Verb};
 use ibscope_parsers::Psn;
 use ibscope_parsers::ib::Service;
@@ -32,6 +33,8 @@ pub(super) struct Clock {
     /// Entries that `answered` and each of `firsts` may hold.
     room: usize,
     last_start_ns: Option<i64>,
+    /// What ends with the second sight of a packet.
+    arrivals: Arrivals,
 }
 
 /// A request that wants an answer.
@@ -97,12 +100,15 @@ impl Tracker {
         let clock = &mut self.connections[id as usize].clock;
         if occurrence == 1 {
             clock.first_sight(turn, number, packet.time_ns);
-        } else if let Some(ns) = clock.second_sight(turn, number, packet.time_ns)
+            return;
+        }
+        clock.arrivals.arrived(turn, number, packet.time_ns, timings);
+        if let Some(first_ns) = clock.second_sight(turn, number)
             && let Some(verb) = Verb::of(packet.opcode())
         {
             let size = SizeClass::of(u64::from(packet.payload_bytes));
             let key = TimingKey { interval: Interval::Transit, verb, size };
-            timings.push(Timing { connection: id, key, sight: Sight::Twice, ns });
+            timings.push(Timing::between(id, (key, None), Sight::Twice, (first_ns, packet.time_ns)));
         }
     }
 
@@ -114,7 +120,7 @@ impl Tracker {
         }
         if let (Some(verb), Some(bytes)) = (Verb::of(message.opcode), message.message_bytes) {
             let key = TimingKey { interval: Interval::Message, verb, size: SizeClass::of(bytes) };
-            timings.push(Timing { connection: id, key, sight: Sight::Any, ns: since_ns(first_ns, last_ns) });
+            timings.push(Timing::between(id, (key, None), Sight::Any, (first_ns, last_ns)));
         }
     }
 
@@ -128,15 +134,33 @@ impl Tracker {
         let Some(verb) = Verb::of(opcode) else { return };
         let clock = &mut self.connections[id as usize].clock;
         let begins = !opcode.is_middle() && !opcode.is_last();
-        if begins && let Some(ns) = clock.begins(packet.time_ns) {
+        if begins && let Some(before_ns) = clock.last_start_ns.replace(packet.time_ns) {
             let key = TimingKey { interval: Interval::Interval, verb, size: SizeClass::of(bytes) };
-            timings.push(Timing { connection: id, key, sight: Sight::Any, ns });
+            timings.push(Timing::between(id, (key, None), Sight::Any, (before_ns, packet.time_ns)));
         }
         let ends = !opcode.is_first() && !opcode.is_middle();
         let is_answered = packet.ack_requested() || matches!(verb, Verb::Read | Verb::Atomic);
         if ends && is_answered && matches!(opcode.service(), Service::Rc | Service::Xrc) {
             clock.asks(packet, verb, bytes);
         }
+    }
+}
+
+impl Tracker {
+    /// What single messages have shown with this packet, for times or to be given out.
+    pub(super) fn time_messages(&mut self, id: u32, turn: Turn, number: i64, events: &mut Events) {
+        let clock = &mut self.connections[id as usize].clock;
+        let room = clock.room();
+        for phase in self.messages.take_phases() {
+            events.timings.push(phase.timing());
+            if let Some(begun) = phase.begun() {
+                clock.arrivals.await_second(turn, number, begun, room);
+            }
+        }
+        for begun in self.messages.take_complete() {
+            clock.arrivals.await_second(turn, number, begun, room);
+        }
+        events.messages.extend(self.messages.take());
     }
 }
 
@@ -153,16 +177,9 @@ impl AnswerKind {
     }
 }
 
-fn since_ns(from_ns: i64, to_ns: i64) -> u64 {
-    // Clocks may step back.
-    u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0)
-}
-
 impl Clock {
-    /// A message begins: the time since the last one began.
-    pub(super) fn begins(&mut self, time_ns: i64) -> Option<u64> {
-        let before_ns = self.last_start_ns.replace(time_ns)?;
-        Some(since_ns(before_ns, time_ns))
+    fn room(&self) -> usize {
+        self.room.max(FIRST_ROOM)
     }
 
     /// A packet that wants an answer, when it is seen for the first time.
@@ -180,7 +197,7 @@ impl Clock {
 
     /// A request or response is seen for the first time.
     pub(super) fn first_sight(&mut self, turn: Turn, number: i64, time_ns: i64) {
-        let room = self.room.max(FIRST_ROOM);
+        let room = self.room();
         let firsts = &mut self.firsts[turn as usize];
         if firsts.len() >= room {
             firsts.pop_front();
@@ -188,18 +205,18 @@ impl Clock {
         firsts.push_back((number, time_ns));
     }
 
-    /// The same for the second time: how long ago the first time was.
-    pub(super) fn second_sight(&mut self, turn: Turn, number: i64, time_ns: i64) -> Option<u64> {
+    /// The same for the second time: when the first time was.
+    pub(super) fn second_sight(&mut self, turn: Turn, number: i64) -> Option<i64> {
         let firsts = &mut self.firsts[turn as usize];
         // Copies come in the order of the packets, so it is near the front.
         let Some(at) = firsts.iter().position(|(first, _)| *first == number) else {
-            self.room = (self.room.max(FIRST_ROOM) * 2).min(MAX_ROOM);
+            self.room = (self.room() * 2).min(MAX_ROOM);
             return None;
         };
         let (_, first_ns) = firsts[at];
         // What was passed over has lost its copy, or its copy comes late: it keeps its place for a while.
         firsts.remove(at);
-        Some(since_ns(first_ns, time_ns))
+        Some(first_ns)
     }
 
     /// Measures what an answer answers.
@@ -208,7 +225,7 @@ impl Clock {
         let sight = if answer.sight == 0 { Sight::Alone } else { Sight::Twice };
         let mut measured = |interval, request: &Waiting| {
             let key = TimingKey { interval, verb: request.verb, size: request.size };
-            timings.push(Timing { connection, key, sight, ns: since_ns(request.time_ns, answer.time_ns) });
+            timings.push(Timing::between(connection, (key, None), sight, (request.time_ns, answer.time_ns)));
         };
         if let AnswerKind::Response { verb, first: true, .. } = answer.kind {
             // Its first response, whether the last one has been seen or not.
@@ -259,11 +276,11 @@ impl Clock {
             kept += 1;
         }
         if answer.sight == 0 {
-            let room = self.room.max(FIRST_ROOM);
+            let room = self.room();
             let excess = self.answered.len().saturating_sub(room);
             self.answered.drain(..excess);
         } else if timings.len() == before {
-            self.room = (self.room.max(FIRST_ROOM) * 2).min(MAX_ROOM);
+            self.room = (self.room() * 2).min(MAX_ROOM);
         }
     }
 }

@@ -29,6 +29,12 @@ impl Clock {
         self.reference_ns.saturating_add(since_ns).saturating_add(gained_ns)
     }
 
+    /// How much faster it runs than the other clock, in parts per million.
+    #[must_use]
+    pub fn drift_ppm(&self) -> f64 {
+        (1.0 / (1.0 + self.gain) - 1.0) * 1e6
+    }
+
     /// This clock on the one that `reference` is held against.
     #[must_use]
     pub fn on(&self, reference: &Self) -> Self {
@@ -43,8 +49,10 @@ impl Clock {
 /// What is known of an input's clock, as it stands in a profile. The times of the input are corrected by it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockRow {
-    /// Name of the input whose clock it is held against.
+    /// Name of the input to whose clock the times are corrected, or `manifest`.
     pub reference: String,
+    /// Name of the input that it was compared with: the reference, or one whose clock was known by then.
+    pub compared_with: String,
     /// Time of this input's first sampled packet on its own clock, nanoseconds since the epoch: where `offset_ns` holds.
     pub at_ns: i64,
     /// By how much it was ahead there; 0 where both agree within the uncertainty.
@@ -53,7 +61,9 @@ pub struct ClockRow {
     pub drift_ppm: f64,
     /// The truth is not farther from this than so much, in the span of the packets that both inputs hold, if both clocks run evenly.
     pub uncertainty_ns: u64,
-    /// Packets that both inputs hold and that were compared; 0 where the manifest gave the clock.
+    /// It runs evenly, as far as can be told; else the uncertainty is no more than what was seen.
+    pub is_even: bool,
+    /// Packets that it and `compared_with` hold and that were compared; 0 where the manifest gave the clock.
     pub common_packets: u64,
 }
 

@@ -1,5 +1,6 @@
 //! What of a capture was understood, and what was not: goes with every result.
 
+use super::Stamps;
 use ibscope_parsers::Layer;
 use ibscope_parsers::frame::Statistics;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,12 @@ pub struct Coverage {
     pub icrc_ok: u64,
     /// Packets whose ICRC was computed and does not fit.
     pub icrc_bad: u64,
+    /// Native packets whose VCRC was computed and fits. 0 of both where an input does not keep it: most do not fit then.
+    #[serde(default)]
+    pub vcrc_ok: u64,
+    /// Native packets whose VCRC was computed and does not fit.
+    #[serde(default)]
+    pub vcrc_bad: u64,
     /// Packets that the capturing interfaces say they dropped (pcapng interface statistics).
     pub interface_drops: u64,
     /// Second copies of packets that passed two observation points of one file.
@@ -53,6 +60,9 @@ pub struct Coverage {
     /// Pause and PFC frames by the sender's MAC address and kind (`02:00:00:00:00:01 PFC`); in `other_frames` they are flow control.
     #[serde(default)]
     pub pause_frames: BTreeMap<String, u64>,
+    /// What they ask for, by sender, kind and, for PFC, class (`02:00:00:00:00:01 PFC class 3`).
+    #[serde(default)]
+    pub pauses: BTreeMap<String, Pauses>,
     /// Packets of connections seen here that this input lacks and another one, which overlaps it in time and counts instead, has.
     #[serde(default)]
     pub missing_packets: u64,
@@ -60,13 +70,74 @@ pub struct Coverage {
     pub management: u64,
     /// Packets from or to multicast and permissive addresses.
     pub multicast: u64,
+    /// Tick of the capture's clock in nanoseconds, the longest of all interfaces.
+    #[serde(default)]
+    pub clock_ns: u64,
+    /// Records with the same time as the one before them: the clock is coarse, or packets are stamped when they are polled for.
+    #[serde(default)]
+    pub same_time: u64,
+    /// Most records in a row with one time.
+    #[serde(default)]
+    pub same_time_most: u64,
+    /// Most bytes that records in a row with one time have behind the first of them.
+    #[serde(default)]
+    pub same_time_most_bytes: u64,
     /// Smallest record time in nanoseconds since the epoch.
     pub first_time_ns: Option<i64>,
     /// Largest record time in nanoseconds since the epoch.
     pub last_time_ns: Option<i64>,
 }
 
+/// What one sender of pause frames asks for, of all its traffic or of one class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pauses {
+    /// Frames that ask for a pause.
+    pub pauses: u64,
+    /// Frames that end one (0 quanta).
+    pub resumes: u64,
+    /// The longest pause asked for, in quanta: the time of 512 bits on the link.
+    pub longest_quanta: u64,
+    /// Sum of the pauses asked for. A frame renews the pause before it, so it is an upper bound of the time that was paused.
+    pub quanta: u64,
+}
+
+impl Pauses {
+    /// Bits that a link sends in one quantum.
+    pub const QUANTUM_BITS: u64 = 512;
+
+    /// Adds a frame.
+    pub fn add(&mut self, quanta: u16) {
+        let quanta = u64::from(quanta);
+        self.pauses += u64::from(quanta > 0);
+        self.resumes += u64::from(quanta == 0);
+        self.longest_quanta = self.longest_quanta.max(quanta);
+        self.quanta += quanta;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.pauses += other.pauses;
+        self.resumes += other.resumes;
+        self.longest_quanta = self.longest_quanta.max(other.longest_quanta);
+        self.quanta = self.quanta.saturating_add(other.quanta);
+    }
+}
+
+/// Senders of pause frames that are told apart: those whose names come first, so that it does not depend on the order in which they are met. A link has two.
+const MAX_PAUSE_SENDERS: usize = 1 << 10;
+/// A sender may pause so many classes.
+const CLASSES: usize = 8;
+
 impl Coverage {
+    /// Forgets senders of pause frames beyond those that are told apart. A broken capture may have any number of them.
+    pub fn bound_pauses(&mut self) {
+        while self.pause_frames.len() > MAX_PAUSE_SENDERS {
+            self.pause_frames.pop_last();
+        }
+        while self.pauses.len() > MAX_PAUSE_SENDERS * CLASSES {
+            self.pauses.pop_last();
+        }
+    }
+
     /// Adds the counts of another part of the same input, or of another input.
     pub fn merge(&mut self, other: &Self) {
         self.records += other.records;
@@ -80,6 +151,10 @@ impl Coverage {
                 *into.entry(name.clone()).or_default() += count;
             }
         }
+        for (what, pauses) in &other.pauses {
+            self.pauses.entry(what.clone()).or_default().merge(pauses);
+        }
+        self.bound_pauses();
         self.outside_window += other.outside_window;
         self.truncated += other.truncated;
         self.unknown_opcode += other.unknown_opcode;
@@ -87,6 +162,8 @@ impl Coverage {
         self.without_time += other.without_time;
         self.icrc_ok += other.icrc_ok;
         self.icrc_bad += other.icrc_bad;
+        self.vcrc_ok += other.vcrc_ok;
+        self.vcrc_bad += other.vcrc_bad;
         self.interface_drops += other.interface_drops;
         self.mirror_copies += other.mirror_copies;
         self.window_overflows += other.window_overflows;
@@ -98,6 +175,10 @@ impl Coverage {
         self.missing_packets += other.missing_packets;
         self.management += other.management;
         self.multicast += other.multicast;
+        self.clock_ns = self.clock_ns.max(other.clock_ns);
+        self.same_time += other.same_time;
+        self.same_time_most = self.same_time_most.max(other.same_time_most);
+        self.same_time_most_bytes = self.same_time_most_bytes.max(other.same_time_most_bytes);
         self.first_time_ns = [self.first_time_ns, other.first_time_ns].into_iter().flatten().min();
         self.last_time_ns = [self.last_time_ns, other.last_time_ns].into_iter().flatten().max();
     }
@@ -137,6 +218,8 @@ pub struct BatchCounts {
     pub statistics: Vec<Statistics>,
     /// Time of the first and of the last record that has one.
     pub times_ns: Option<(i64, i64)>,
+    /// Records with the same time.
+    pub stamps: Stamps,
 }
 
 impl BatchCounts {
@@ -152,5 +235,32 @@ impl BatchCounts {
             *coverage.undecoded.entry(format!("{layer} {why}")).or_default() += count;
         }
         coverage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senders_of_pauses_are_bounded_in_any_order() {
+        let of = |senders: &mut dyn Iterator<Item = usize>| {
+            let mut sum = Coverage::default();
+            for sender in senders {
+                let mut one = Coverage::default();
+                one.pause_frames.insert(format!("{sender:05} PFC"), 1);
+                (0..CLASSES)
+                    .for_each(|class| one.pauses.entry(format!("{sender:05} PFC class {class}")).or_default().add(7));
+                sum.merge(&one);
+            }
+            sum
+        };
+        let forwards = of(&mut (0..3000).chain(0..10));
+        assert_eq!(
+            (forwards.pause_frames.len(), forwards.pauses.len()),
+            (MAX_PAUSE_SENDERS, MAX_PAUSE_SENDERS * CLASSES)
+        );
+        assert_eq!((forwards.pause_frames["00003 PFC"], forwards.pauses["00003 PFC class 0"].pauses), (2, 2));
+        assert_eq!(of(&mut (0..10).chain((0..3000).rev())), forwards);
     }
 }

@@ -1,5 +1,6 @@
 //! What went wrong on a connection, and what the capture missed of it.
 
+use super::packet::Marks;
 use std::ops::AddAssign;
 
 /// Defines [`Health`] with its columns, so that a column cannot be forgotten in a table or a sum.
@@ -41,6 +42,8 @@ macro_rules! health {
 health! {
     /// Request packets of a connected service, repeats included.
     request_packets: sum,
+    /// READ requests and atomics among them, first transmissions: answered with data, not by an ACK.
+    data_requests: sum,
     /// ACKs and NAKs, repeats included. Fewer than the requests that they answer where the responder coalesces.
     acknowledge_packets: sum,
     /// Go-back-N episodes: the sender stepped back in its PSNs and sent at least one request packet again. A run ends with the first new PSN,
@@ -75,6 +78,12 @@ health! {
     longest_rnr_timer_ns: max,
     /// Congestion notifications to the queue pair: the receiver of this row is to slow down.
     cnp_packets: sum,
+    /// Notifications about the requests of this connection whose effect was measured: 17 new requests before and 16 after were seen.
+    cnp_reactions: sum,
+    /// Mean gap between the 17 requests before such a notification, summed over those measured.
+    cnp_gap_before_ns: sum,
+    /// The same from the last request before it to the 16th after it. Divided by the one above: how many times slower the sender became.
+    cnp_gap_after_ns: sum,
     /// Packets with FECN: they met congestion on the way.
     fecn_packets: sum,
     /// Packets with BECN that are no congestion notifications.
@@ -83,6 +92,8 @@ health! {
     ecn_ce_packets: sum,
     /// Packets whose ICRC does not fit.
     icrc_bad_packets: sum,
+    /// Native packets whose VCRC does not fit, in captures that keep it.
+    vcrc_bad_packets: sum,
     /// Datagrams that UCX sent again in its own layer, under new PSNs.
     library_repeats: sum,
     /// PSNs between the first and the last of a UD queue pair pair that were not seen: normal, as one sequence serves all destinations. No loss.
@@ -159,6 +170,17 @@ impl AddAssign for Loss {
     }
 }
 
+/// How the requests of a connection slowed down after notifications of congestion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reaction {
+    /// Notifications measured.
+    pub count: u64,
+    /// Sum of the mean gaps between requests before them.
+    pub before_ns: u64,
+    /// And after them.
+    pub after_ns: u64,
+}
+
 /// What the flow stage has to say of a connection, before it is known whether the input shows each packet once or twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
@@ -172,12 +194,24 @@ pub struct Observed {
     pub rnr_naks: u64,
     /// The longest timer in them.
     pub longest_rnr_timer_ns: u64,
+    /// First sights of READ requests and atomics.
+    pub data_requests: u64,
     /// Marked packets by mark (see [`super::packet::Marks`]) and by whether the sight of the packet has an odd or an even number.
-    pub marked: [[u64; 2]; 4],
+    pub marked: [[u64; 2]; Marks::ALL.len()],
+    /// What notifications of congestion did to the requests.
+    pub reaction: Reaction,
     /// Datagrams repeated by UCX.
     pub library_repeats: u64,
     /// Request PSNs between the first and the last that were not seen and are not in `loss`.
     pub open_psns: u64,
     /// Capture loss.
     pub loss: Loss,
+}
+
+impl Observed {
+    /// Takes back what was counted of a mark.
+    pub fn forget(&mut self, mark: Marks) {
+        let counts = self.marked.iter_mut().zip(Marks::ALL);
+        counts.filter(|(_, of)| *of == mark).for_each(|(count, _)| *count = [0, 0]);
+    }
 }

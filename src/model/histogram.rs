@@ -1,9 +1,15 @@
 //! Distributions of times that can be added up without loss: HDR histograms with three significant digits.
 
+use std::collections::BTreeMap;
+
 /// Bits of a value that its bucket keeps.
 const KEPT_BITS: u32 = 11;
 /// Fewest bits that are kept when room is short: two significant digits.
 const FEWEST_BITS: u32 = 7;
+/// Bits that the buckets of a timeline keep: eight of them for each power of two.
+const COARSE_BITS: u32 = 4;
+/// Number of coarse buckets that there are.
+pub const COARSE_BUCKETS: u16 = bucket(u64::MAX, COARSE_BITS) as u16 + 1;
 /// Buckets up to which a recorder puts values in one by one.
 const FEW_BUCKETS: usize = 1024;
 /// Values that it collects before it sorts them in, beyond that.
@@ -57,6 +63,12 @@ const fn bucket(value: u64, kept_bits: u32) -> u32 {
     (shift << (kept_bits - 1)) + (value >> shift) as u32
 }
 
+/// The coarse bucket of a value: what it stands for is wrong by 6.25 % at most, and exact below 16.
+#[must_use]
+pub const fn coarse_bucket(value: u64) -> u16 {
+    bucket(value, COARSE_BITS) as u16
+}
+
 /// The middle of the values of a bucket.
 const fn middle(bucket: u32, kept_bits: u32) -> u64 {
     if bucket >> kept_bits == 0 {
@@ -72,7 +84,7 @@ impl Histogram {
     /// Adds all values of another. The result keeps as many bits as the coarser of the two.
     pub fn merge(&mut self, other: &Self) {
         while self.kept_bits > other.kept_bits {
-            self.coarsen();
+            self.drop_bit();
         }
         let kept_bits = self.kept_bits;
         let others = other.buckets.iter().map(|&(found, count)| {
@@ -106,9 +118,12 @@ impl Histogram {
 
     /// Keeps one bit less of each value, if it may: half as many buckets, each twice as wide.
     pub fn coarsen(&mut self) {
-        if self.kept_bits <= FEWEST_BITS {
-            return;
+        if self.kept_bits > FEWEST_BITS {
+            self.drop_bit();
         }
+    }
+
+    fn drop_bit(&mut self) {
         let from = self.kept_bits;
         self.kept_bits -= 1;
         let buckets = std::mem::take(&mut self.buckets);
@@ -179,6 +194,26 @@ impl Histogram {
     /// The middles of the buckets that are not empty, in order, and their counts.
     pub fn values(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.buckets.iter().map(|&(bucket, count)| (middle(bucket, self.kept_bits), u64::from(count)))
+    }
+
+    /// The histogram of coarse buckets and their counts. Its extremes and sums are those of the middles of the buckets.
+    #[must_use]
+    pub fn of_coarse(counts: &BTreeMap<u16, u64>) -> Self {
+        let middles = || counts.iter().map(|(bucket, count)| (middle(u32::from(*bucket), COARSE_BITS), *count));
+        let (first, last) = (middles().next(), middles().next_back());
+        let sum = |of: &dyn Fn(u128) -> u128| {
+            let terms = middles().map(|(value, count)| of(u128::from(value)).saturating_mul(u128::from(count)));
+            terms.fold(0, u128::saturating_add)
+        };
+        let stored = |(bucket, count): (&u16, &u64)| (u32::from(*bucket), u32::try_from(*count).unwrap_or(u32::MAX));
+        Self {
+            kept_bits: COARSE_BITS,
+            buckets: counts.iter().map(stored).collect(),
+            samples: counts.values().sum(),
+            extremes: first.zip(last).map(|((min, _), (max, _))| (min, max)),
+            sum: sum(&|value| value),
+            sum_of_squares: sum(&|value| value * value),
+        }
     }
 
     /// What is to be stored.
@@ -314,6 +349,18 @@ mod tests {
         }
     }
 
+    /// The coarse ones of times over time keep fewer bits than any other.
+    #[test]
+    fn a_coarse_one_can_be_added_to_any() {
+        let coarse = Histogram::of_coarse(&BTreeMap::from([(coarse_bucket(1000), 3)]));
+        for mut sum in [Histogram::default(), of(&[1000, 2000])] {
+            let before = sum.samples();
+            sum.merge(&coarse);
+            assert_eq!(sum.samples(), before + 3);
+            assert!(sum.quantile(0.5).abs_diff(1000) <= 1000 / 16, "{}", sum.quantile(0.5));
+        }
+    }
+
     proptest! {
         /// Three significant digits: off by less than half of one in a thousand.
         #[test]
@@ -330,6 +377,32 @@ mod tests {
             }
             prop_assert_eq!((histogram.min(), histogram.max()), (sorted[0], sorted[sorted.len() - 1]));
             prop_assert_eq!(histogram.samples(), sorted.len() as u64);
+        }
+
+        /// One of sixteen at most.
+        #[test]
+        fn coarse_quantiles_are_near_those_of_the_sorted_list(
+            values in prop::collection::vec((0u32..64).prop_flat_map(|bits| 0..=(1u64 << bits) - 1), 1..400),
+            split in 0usize..400,
+        ) {
+            let coarse = |values: &[u64]| {
+                let mut counts = BTreeMap::new();
+                values.iter().for_each(|value| *counts.entry(coarse_bucket(*value)).or_default() += 1);
+                Histogram::of_coarse(&counts)
+            };
+            let histogram = coarse(&values);
+            let (one, other) = values.split_at(split.min(values.len()));
+            let mut merged = coarse(one);
+            merged.merge(&coarse(other));
+            prop_assert_eq!(&merged, &histogram);
+            let mut sorted = values;
+            sorted.sort_unstable();
+            for share in [0.0, 0.1, 0.5, 0.9, 0.99, 1.0] {
+                let (found, exact) = (histogram.quantile(share), exact(&sorted, share));
+                prop_assert!(found.abs_diff(exact) <= exact / 16, "{share}: {found}, not {exact}");
+            }
+            prop_assert_eq!(histogram.samples(), sorted.len() as u64);
+            prop_assert!(coarse_bucket(u64::MAX) + 1 == COARSE_BUCKETS);
         }
 
         #[test]

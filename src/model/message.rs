@@ -1,5 +1,6 @@
 //! Single messages: as the flow stage finds them, and as they are shown.
 
+use super::Verb;
 use ibscope_parsers::mpi::{Form, Identity, Matching, Protocol};
 
 /// What moved the data of a message.
@@ -31,6 +32,18 @@ impl Moved {
             Self::Write => "write",
             Self::Read => "read",
             Self::Atomic => "atomic",
+        }
+    }
+
+    /// The same as what times are kept apart by.
+    #[must_use]
+    pub const fn verb(self) -> Verb {
+        match self {
+            Self::Send => Verb::Send,
+            Self::Datagram => Verb::Datagram,
+            Self::Write => Verb::Write,
+            Self::Read => Verb::Read,
+            Self::Atomic => Verb::Atomic,
         }
     }
 }

@@ -5,11 +5,15 @@ pub mod clock;
 pub mod coverage;
 pub mod health;
 pub mod histogram;
+pub mod link;
 pub mod message;
 pub mod packet;
 pub mod profile;
 pub mod rank_index;
 pub mod sample;
+pub mod show;
+pub mod sizes;
+pub mod stamps;
 pub mod timing;
 pub mod traffic;
 
@@ -23,7 +27,10 @@ pub use packet::{InspectedPacket, Kind, Marks, PacketRecord};
 pub use profile::Profile;
 pub use rank_index::RankIndex;
 pub use sample::Sample;
-pub use timing::{Interval, Sight, SizeClass, Timing, TimingKey, Verb};
+pub use show::{duration, printable};
+pub use sizes::{SizeOf, SizeSums, Sizes};
+pub use stamps::Stamps;
+pub use timing::{Claim, Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
     ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup, clear_favourite,
 };

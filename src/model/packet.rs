@@ -44,8 +44,10 @@ impl Marks {
     pub const ECN_CE: Self = Self(1 << 2);
     /// The ICRC was computed and does not fit.
     pub const ICRC_BAD: Self = Self(1 << 3);
+    /// The VCRC was computed and does not fit.
+    pub const VCRC_BAD: Self = Self(1 << 4);
     /// All of them, in the order in which they are counted.
-    pub const ALL: [Self; 4] = [Self::FECN, Self::BECN, Self::ECN_CE, Self::ICRC_BAD];
+    pub const ALL: [Self; 5] = [Self::FECN, Self::BECN, Self::ECN_CE, Self::ICRC_BAD, Self::VCRC_BAD];
 
     /// The mark if `set`, else none.
     #[must_use]
@@ -84,7 +86,7 @@ pub struct PacketRecord {
     pub dst: Endpoint,
     /// Opcode in the top 8 bits, destination queue pair in the low 24.
     opcode_and_dest_qp: u32,
-    /// Flags in the top 8 bits, from the lowest: [`Kind`] (2), ACK requested, [`Marks`] (4); PSN in the low 24.
+    /// Flags in the top 8 bits, from the lowest: [`Kind`] (2), ACK requested, [`Marks`] (5); PSN in the low 24.
     flags_and_psn: u32,
     /// LRH to VCRC, or the whole Ethernet frame.
     pub wire_bytes: u32,
@@ -138,14 +140,14 @@ impl PacketRecord {
     /// The packet with these marks too.
     #[must_use]
     pub const fn marked(mut self, marks: Marks) -> Self {
-        self.flags_and_psn |= (marks.0 & 0xF) << Self::MARKS_SHIFT;
+        self.flags_and_psn |= (marks.0 & 0x1F) << Self::MARKS_SHIFT;
         self
     }
 
     /// Its marks.
     #[must_use]
     pub const fn marks(&self) -> Marks {
-        Marks(self.flags_and_psn >> Self::MARKS_SHIFT & 0xF)
+        Marks(self.flags_and_psn >> Self::MARKS_SHIFT & 0x1F)
     }
 
     /// The BTH opcode.

@@ -1,6 +1,6 @@
 //! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
 
-use super::{ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, TimingKey};
+use super::{ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, SizeClass, SizeOf, SizeSums, TimingKey};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,8 +16,12 @@ pub struct Profile {
     pub notes: Vec<String>,
     /// Width of the timeline's bins in nanoseconds.
     pub bin_ns: i64,
+    /// Width of the bins of the times in nanoseconds; 0 where times were not kept over time.
+    pub latency_bin_ns: i64,
     /// MPI envelopes were looked for (`--no-mpi` was not given).
     pub mpi_read: bool,
+    /// Times between packets were measured (neither `--no-times` nor `--no-mpi` was given).
+    pub times_read: bool,
     /// Names of endpoints, from the hosts file.
     pub names: BTreeMap<Endpoint, String>,
     /// Which rank runs where, and why that is believed.
@@ -30,6 +34,10 @@ pub struct Profile {
     pub collectives: Vec<CollectiveRow>,
     /// Times between packets, sorted by connection and what they are of.
     pub latencies: Vec<LatencyRow>,
+    /// Sizes of packets and messages, sorted by connection, what they are of, and class.
+    pub sizes: Vec<SizeRow>,
+    /// Those that end with an answer over time, sorted by time, latency and bucket.
+    pub latency_timeline: Vec<LatencyBin>,
     /// Health of connections that have something to say, sorted by connection.
     pub health: Vec<HealthRow>,
     /// Connection management messages, sorted by time.
@@ -129,6 +137,32 @@ pub struct LatencyRow {
     pub histogram: Histogram,
 }
 
+/// Sizes of packets or messages of one connection, of one class. Each counts once, whatever was copied or sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeRow {
+    /// Index into [`Profile::connections`].
+    pub connection: u32,
+    /// Of what.
+    pub of: SizeOf,
+    /// From which power of two to the next.
+    pub size: SizeClass,
+    /// The sums.
+    pub sums: SizeSums,
+}
+
+/// Times of one kind and one coarse bucket that begin in one bin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LatencyBin {
+    /// Start of the bin in nanoseconds since the epoch, a multiple of the bin's width.
+    pub time_ns: i64,
+    /// Index into [`Profile::latencies`].
+    pub latency: u32,
+    /// Their [`coarse_bucket`](super::histogram::coarse_bucket).
+    pub bucket: u16,
+    /// How many they are.
+    pub count: u32,
+}
+
 /// Health of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthRow {
@@ -198,6 +232,22 @@ impl std::ops::AddAssign for Repeats {
     }
 }
 
+/// Repeated packets in a bin, of whatever turn: what [`Repeats`] adds up over all time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repeated {
+    /// Packets that were sent before.
+    pub packets: u64,
+    /// LRH to VCRC, or whole Ethernet frames, of those packets.
+    pub wire_bytes: u64,
+}
+
+impl std::ops::AddAssign for Repeated {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.wire_bytes += other.wire_bytes;
+    }
+}
+
 /// Sums of one connection in one bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimelineRow {
@@ -207,6 +257,8 @@ pub struct TimelineRow {
     pub connection: u32,
     /// The sums.
     pub traffic: Traffic,
+    /// What of them was sent again.
+    pub repeated: Repeated,
 }
 
 /// Where a rank runs, and what says so.

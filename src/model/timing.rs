@@ -1,6 +1,7 @@
 //! What times are measured between, of what, and how they are kept apart.
 
 use ibscope_parsers::ib::{Opcode, Service};
+use ibscope_parsers::mpi::{Form, Matching, TagLayout};
 
 /// From which moment to which; all of them as the capture's clock stamped the packets.
 ///
@@ -9,6 +10,11 @@ use ibscope_parsers::ib::{Opcode, Service};
 ///            |<----- message ----->|<-- acknowledged -->|                      |<- first response ->|
 /// responder  |---------------------------------ACK------|                      |----First------Last-|
 ///            |<--------------- interval --------------->|                      |<- last response -------->|
+///
+/// sender     |--ready to send------------------------------First--data--Last--------------------------------|
+///            |<--------- rendezvous request ----------->|<- rendezvous data ->|<- rendezvous completion ->|
+/// receiver   |----------------READ, or clear to send-----------------Last---------------------done--------|
+///            |<------------------------- MPI message ---------------------->|
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -26,12 +32,43 @@ pub enum Interval {
     Interval,
     /// Packet at the port of its sender -> the same packet at the port of its receiver, where one capture holds both.
     Transit,
+    /// First packet of the ready to send of a rendezvous -> first packet of its data, which are those that follow in other messages, READ responses or WRITEs.
+    RendezvousRequest,
+    /// First -> last packet of the data of a rendezvous.
+    RendezvousData,
+    /// Last packet of the data of a rendezvous -> the library's message that says that they are there, at the sender's port. Not all ways of
+    /// sending data have one.
+    RendezvousCompletion,
+    /// First packet of an MPI message at its sender's port -> its last one at its receiver's port, where the captures hold both.
+    MpiMessage,
 }
 
 impl Interval {
+    /// True for the times that a requester waits until its request is done: these are kept over time as well.
+    #[must_use]
+    pub const fn is_answer(self) -> bool {
+        matches!(self, Self::Acknowledged | Self::LastResponse)
+    }
+
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 6] =
-        [Self::Acknowledged, Self::FirstResponse, Self::LastResponse, Self::Message, Self::Interval, Self::Transit];
+    pub const ALL: [Self; 10] = [
+        Self::Acknowledged,
+        Self::FirstResponse,
+        Self::LastResponse,
+        Self::Message,
+        Self::Interval,
+        Self::Transit,
+        Self::RendezvousRequest,
+        Self::RendezvousData,
+        Self::RendezvousCompletion,
+        Self::MpiMessage,
+    ];
+
+    /// True for times of MPI messages: shown only where a library is believed.
+    #[must_use]
+    pub const fn is_of_mpi(self) -> bool {
+        matches!(self, Self::RendezvousRequest | Self::RendezvousData | Self::RendezvousCompletion | Self::MpiMessage)
+    }
 
     /// The name used in outputs.
     #[must_use]
@@ -43,6 +80,10 @@ impl Interval {
             Self::Message => "message",
             Self::Interval => "interval",
             Self::Transit => "transit",
+            Self::RendezvousRequest => "rendezvous_request",
+            Self::RendezvousData => "rendezvous_data",
+            Self::RendezvousCompletion => "rendezvous_completion",
+            Self::MpiMessage => "mpi_message",
         }
     }
 }
@@ -127,6 +168,31 @@ pub struct TimingKey {
     pub size: SizeClass,
 }
 
+/// What must be believed of a connection for a time of its MPI messages to count: their form, and that they are the application's under the
+/// layout of its tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Claim {
+    form: Form,
+    /// Layouts under which they are the application's, one bit each.
+    layouts: u8,
+}
+
+impl Claim {
+    /// The claim of a message to be one of MPI.
+    #[must_use]
+    pub fn of(form: Form, matching: Matching) -> Self {
+        let reads = |layout: &TagLayout| matching.identity(*layout).is_some();
+        let layouts = TagLayout::ALL.into_iter().filter(reads).fold(0, |bits, layout| bits | 1 << layout as u8);
+        Self { form, layouts }
+    }
+
+    /// True where this is what is believed.
+    #[must_use]
+    pub fn holds(self, (form, layout): (Form, TagLayout)) -> bool {
+        self.form == form && self.layouts & 1 << layout as u8 != 0
+    }
+}
+
 /// Which sights of the packets a time was measured between. At a sink that holds both ports, the first sight of a packet is at its sender's
 /// port and the second at its receiver's, so what answers is taken from its second sight there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -146,8 +212,27 @@ pub struct Timing {
     pub connection: u32,
     /// What it is of.
     pub key: TimingKey,
+    /// What it claims, where it is of MPI messages.
+    pub claim: Option<Claim>,
     /// Which sights it lies between.
     pub sight: Sight,
+    /// When it began, in nanoseconds since the epoch.
+    pub from_ns: i64,
     /// The time in nanoseconds; a clock that steps back gives 0.
     pub ns: u64,
+}
+
+impl Timing {
+    /// The time between two moments, in nanoseconds since the epoch.
+    #[must_use]
+    pub fn between(
+        connection: u32,
+        (key, claim): (TimingKey, Option<Claim>),
+        sight: Sight,
+        (from_ns, to_ns): (i64, i64),
+    ) -> Self {
+        // Clocks may step back.
+        let ns = u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
+        Self { connection, key, claim, sight, from_ns, ns }
+    }
 }

@@ -1,7 +1,7 @@
 //! Connections, what was seen of them, and the sums over them.
 
-use super::profile::{Repeats, Traffic};
-use super::{Health, Histogram, Kind, PacketRecord, TimingKey};
+use super::profile::{Repeated, Repeats, Traffic};
+use super::{Claim, Health, Histogram, Kind, PacketRecord, SizeOf, Sizes, TimingKey};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
@@ -45,6 +45,13 @@ impl ConnectionKey {
     #[must_use]
     pub const fn is_datagram(&self) -> bool {
         self.service == 3
+    }
+
+    /// Packets of the transport are numbered and may be repeated under their number; datagrams are not repeated, congestion notifications
+    /// are not numbered.
+    #[must_use]
+    pub const fn can_repeat(&self) -> bool {
+        !self.is_datagram() && self.service != 4
     }
 }
 
@@ -319,8 +326,14 @@ pub struct ConnectionTotals {
     pub partners: BTreeMap<Qpn, u64>,
     /// The same from answers that repeat the number of a request.
     pub echoes: BTreeMap<Qpn, u64>,
-    /// Times between packets.
-    pub timings: BTreeMap<TimingKey, Histogram>,
+    /// Times between packets, with what must be believed for them to count.
+    pub timings: BTreeMap<(Option<Claim>, TimingKey), Histogram>,
+    /// Sizes of packets and messages.
+    pub sizes: Sizes<SizeOf>,
+    /// Sizes of MPI messages by class.
+    pub mpi_sizes: Sizes<MpiClass>,
+    /// Those that end with an answer over time, in any order.
+    pub time_bins: Vec<TimeBin>,
     /// The same sums over time, sorted by bin.
     pub bins: Vec<BinTotals>,
 }
@@ -387,8 +400,23 @@ pub struct BinTotals {
     pub bin: i64,
     /// Sums without the MPI columns.
     pub traffic: Traffic,
+    /// What of them was sent again.
+    pub repeated: Repeated,
     /// Messages and MPI bytes by class.
     pub mpi: Vec<(MpiClass, MpiSums)>,
+}
+
+/// Times of one kind and one coarse bucket in one bin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeBin {
+    /// Number of the bin in which they begin: time divided by the bin's width.
+    pub bin: i64,
+    /// What they are of.
+    pub key: TimingKey,
+    /// Their [`coarse_bucket`](super::histogram::coarse_bucket).
+    pub bucket: u16,
+    /// How many they are.
+    pub count: u32,
 }
 
 /// MPI messages and their bytes.

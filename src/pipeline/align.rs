@@ -1,7 +1,7 @@
 //! Captures -> their clocks, before the analysis proper: it takes a reading of its own, as a clock's rate shows over the whole of a capture only.
 
 use super::{Error, Options};
-use crate::align::{self, Aligned, Sights, Transit};
+use crate::align::{self, Aligned, Given, Sights, Transit};
 use crate::decode;
 use crate::input::{self, Readers, SourceOptions};
 use crate::model::profile::Input;
@@ -20,11 +20,11 @@ const GIVEN: &str = "manifest";
 /// Transit times of one connection by what they are of.
 pub(super) type Transits = (ConnectionKey, BTreeMap<TimingKey, Recorder>);
 
-/// Inputs whose clocks are to be found: only what can be read twice.
+/// Inputs whose clocks are to be found, and those that they can be held against, or the way of packets between them: only what can be read twice.
 fn readable(paths: &[PathBuf], options: &Options) -> Vec<usize> {
-    let unknown = |(_, path): &(usize, &PathBuf)| is_file(path) && !options.clocks.contains_key(*path);
-    let found: Vec<usize> = paths.iter().enumerate().filter(unknown).map(|(index, _)| index).collect();
-    if options.align && found.len() > 1 { found } else { Vec::new() }
+    let found: Vec<usize> = (0..paths.len()).filter(|index| is_file(&paths[*index])).collect();
+    let asks = options.read_times || found.iter().any(|index| !options.clocks.contains_key(&paths[*index]));
+    if options.align && found.len() > 1 && asks { found } else { Vec::new() }
 }
 
 fn is_file(path: &Path) -> bool {
@@ -45,7 +45,8 @@ pub(super) fn align(
     report: &(dyn Fn() + Sync),
 ) -> Result<Aligned, Error> {
     let read = readable(paths, options);
-    let found = sample(paths, &read, pool, source, report)?;
+    let given: Vec<Option<Given>> = read.iter().map(|index| options.clocks.get(&paths[*index]).copied()).collect();
+    let found = sample(paths, &read, &given, pool, source, report)?;
     let mut aligned = Aligned {
         clocks: vec![None; paths.len()],
         rows: vec![None; paths.len()],
@@ -60,10 +61,12 @@ pub(super) fn align(
         aligned.clocks[index] = Some(*clock);
         aligned.rows[index] = Some(ClockRow {
             reference: GIVEN.to_owned(),
+            compared_with: GIVEN.to_owned(),
             at_ns: clock.own_ns,
             offset_ns: clock.own_ns.saturating_sub(clock.reference_ns),
-            drift_ppm: (1.0 / (1.0 + clock.gain) - 1.0) * 1e6,
+            drift_ppm: clock.drift_ppm(),
             uncertainty_ns: *uncertainty_ns,
+            is_even: true,
             common_packets: 0,
         });
     }
@@ -74,6 +77,7 @@ pub(super) fn align(
 fn sample(
     paths: &[PathBuf],
     read: &[usize],
+    given: &[Option<Given>],
     pool: &ThreadPool,
     source: &SourceOptions,
     report: &(dyn Fn() + Sync),
@@ -106,7 +110,7 @@ fn sample(
     // How each ended is told by the analysis, which reads it again.
     let _ = readers.finish();
     let names: Vec<String> = own.iter().map(|path| path.display().to_string()).collect();
-    Ok(align::align(sights, &names))
+    Ok(align::align(sights, &names, given, GIVEN))
 }
 
 /// What a person has to know of the clocks.
@@ -114,7 +118,10 @@ pub(super) fn notes(inputs: &[Input], aligned: &Aligned, paths: &[PathBuf], opti
     let mut notes = Vec::new();
     if options.align && paths.len() > 1 {
         for stream in paths.iter().filter(|path| !is_file(path) && !options.clocks.contains_key(*path)) {
-            notes.push(format!("{}: can be read once only, so its clock is left as it is", stream.display()));
+            notes.push(format!(
+                "{}: can be read once only, so its clock is left as it is; save it to a file first if it differs",
+                stream.display()
+            ));
         }
     }
     for (input, row) in inputs.iter().zip(&aligned.rows) {
@@ -123,15 +130,16 @@ pub(super) fn notes(inputs: &[Input], aligned: &Aligned, paths: &[PathBuf], opti
         let runs = if row.drift_ppm < 0.0 { "slower" } else { "faster" };
         let basis = match row.common_packets {
             0 => String::new(),
-            common => format!(", from {common} packets that both hold"),
+            common => format!(", from {common} packets that it shares with {}", row.compared_with),
         };
+        let uneven = if row.is_even { "" } else { "; it does not run evenly" };
         notes.push(format!(
-            "{}: its clock is {:.6} s {ahead} the one of {} and runs {:.2} ppm {runs}; its times are corrected, to within {:.1} us{basis}",
+            "{}: its clock is {} {ahead} the one of {} and runs {:.2} ppm {runs}; its times are corrected, to within {}{basis}{uneven}",
             input.name,
-            row.offset_ns.unsigned_abs() as f64 / 1e9,
+            time(row.offset_ns.unsigned_abs()),
             row.reference,
             row.drift_ppm.abs(),
-            row.uncertainty_ns as f64 / 1e3,
+            time(row.uncertainty_ns),
         ));
     }
     for (first, second, why) in aligned.unclear.iter().take(MAX_NOTES) {
@@ -146,6 +154,14 @@ pub(super) fn notes(inputs: &[Input], aligned: &Aligned, paths: &[PathBuf], opti
         notes.push(format!("the clocks of {more} more pairs of inputs cannot be held against each other"));
     }
     notes
+}
+
+/// A time for people, exact enough to be used.
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000_000 => format!("{:.3} us", ns as f64 / 1e3),
+        _ => format!("{:.6} s", ns as f64 / 1e9),
+    }
 }
 
 /// Transit times within a window, by connection.
@@ -165,8 +181,10 @@ pub(super) fn add(connections: &mut [ConnectionTotals], transits: Vec<Transits>)
     for (key, timings) in transits {
         let Ok(at) = connections.binary_search_by_key(&key, |connection| connection.key) else { continue };
         let connection = &mut connections[at];
-        if connection.timings.keys().all(|timing| timing.interval != Interval::Transit) {
-            connection.timings.extend(timings.into_iter().map(|(timing, recorder)| (timing, recorder.finish())));
+        if connection.timings.keys().all(|(_, timing)| timing.interval != Interval::Transit) {
+            connection
+                .timings
+                .extend(timings.into_iter().map(|(timing, recorder)| ((None, timing), recorder.finish())));
         }
     }
 }

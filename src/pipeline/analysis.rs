@@ -1,6 +1,7 @@
 //! Captures -> profile.
 
 use super::align::{self, Transits};
+use super::bounds::Bounds;
 use super::fill::fill;
 use super::spill::{Spill, SpillFile};
 use super::{Error, Options, decode_options, pool};
@@ -8,9 +9,9 @@ use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{ConnectionKey, Coverage, Kind, Profile};
+use crate::model::{ConnectionKey, Coverage, Kind, Marks, Profile, Sample, Stamps};
 use crate::ranks::{self, Belief, Witnesses};
-use crate::reduce::{self, Accumulator, Ending, InputPartial};
+use crate::reduce::{self, Accumulator, Drawn, Ending, InputPartial, Passage, Untimed};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,16 +21,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Parts into which the traffic of an input is dealt. More than cores, so that uneven parts even out; results do not
 /// depend on it.
 const SHARDS: usize = 32;
-/// Bins are not made wider than this: all of a capture lies in one or two of them then, and a cell is left per connection.
-const WIDEST_BIN_NS: i64 = 1 << 60;
-/// Buckets of the histograms of times, in all: some 8 MB where each is full.
-const MAX_BUCKETS: usize = 1 << 19;
-/// Bits by which times may be kept less finely; beyond that their histograms have no more buckets than a few hundred each.
-const MAX_COARSENESS: u32 = 4;
 /// Batches of a round per worker thread: enough that the end of a round, where workers wait for each other, is seldom.
 const BATCHES_PER_THREAD: usize = 4;
 /// Connection management messages that are kept per input and shard.
 const MAX_CM: usize = 1 << 16;
+/// Interfaces of an input whose drops are counted; a broken capture may name any number of them.
+const MAX_INTERFACES: usize = 1 << 12;
+/// MPI messages that all inputs together remember, some 50 bytes each, to find those that two of them have seen; and fewest of an input and shard.
+const MAX_DRAWN: usize = 1 << 17;
+const FEWEST_DRAWN: usize = 1 << 6;
 
 /// Analyses captures. `progress` is told the bytes read so far, now and then.
 pub fn analyze(paths: &[PathBuf], options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Result<Profile, Error> {
@@ -112,17 +112,14 @@ fn describe(capture: &Capture) -> Input {
 /// State of a running analysis.
 struct Analysis {
     inputs: Vec<InputState>,
-    bin_ns: Option<i64>,
-    max_cells: usize,
-    widened: bool,
-    /// Bits by which times are kept less finely than they might.
-    coarseness: u32,
+    bounds: Bounds,
 }
 
 struct InputState {
     shards: Vec<Shard>,
     coverage: Coverage,
     last_time_ns: Option<i64>,
+    stamps: Stamps,
     /// Drops by interface: the counters run up, so the largest is the last.
     drops: BTreeMap<u32, u64>,
 }
@@ -136,14 +133,26 @@ struct Shard {
     events: Events,
     /// Single messages, where they are asked for.
     spill: Option<Spill>,
+    /// MPI messages that other inputs may have seen too.
+    drawn: Option<Sample<Passage>>,
 }
 
 impl Analysis {
     fn new(inputs: usize, options: &Options, depth: Depth) -> Self {
         let file = SpillFile::default();
+        let draws = inputs > 1 && options.read_times && depth >= Depth::Envelopes;
+        let room = (MAX_DRAWN / (inputs.max(1) * SHARDS)).max(FEWEST_DRAWN);
+        let tracker = || {
+            let mut tracker = Tracker::new(depth, options.read_times, options.read_health);
+            if draws {
+                tracker.give_messages();
+            }
+            tracker
+        };
         let shard = || Shard {
-            tracker: Tracker::new(depth, options.read_times, options.read_health),
-            sums: Accumulator::new(options.bin_ns),
+            tracker: tracker(),
+            drawn: draws.then(|| Sample::new(room)),
+            sums: Accumulator::new(options.bin_ns, options.read_sizes),
             cm: Vec::new(),
             cm_lost: 0,
             events: Events::default(),
@@ -153,15 +162,10 @@ impl Analysis {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             coverage: Coverage::default(),
             last_time_ns: None,
+            stamps: Stamps::default(),
             drops: BTreeMap::new(),
         };
-        Self {
-            inputs: (0..inputs).map(|_| input()).collect(),
-            bin_ns: options.bin_ns,
-            max_cells: options.max_cells,
-            widened: false,
-            coarseness: 0,
-        }
+        Self { inputs: (0..inputs).map(|_| input()).collect(), bounds: Bounds::new(options) }
     }
 
     /// Takes the packets of some batches. Those of one input are in file order.
@@ -178,43 +182,12 @@ impl Analysis {
             });
             own().for_each(|decoded| input.count(decoded));
         });
-        self.bound_timeline();
-        self.bound_times();
+        self.bound();
     }
 
-    /// Makes times coarser until their histograms fit: as with bins, how coarse they end depends on the packets alone.
-    fn bound_times(&mut self) {
-        while self.coarseness < MAX_COARSENESS && self.buckets(false) > MAX_BUCKETS && self.buckets(true) > MAX_BUCKETS
-        {
-            self.coarseness += 1;
-            self.shards().for_each(|shard| shard.sums.coarsen());
-        }
-    }
-
-    fn buckets(&mut self, exact: bool) -> usize {
-        self.shards().map(|shard| shard.sums.buckets(exact)).sum()
-    }
-
-    /// Makes bins wider until the timeline fits. How wide they end depends on the packets alone: the cells that a width
-    /// needs only grow, so a width once too narrow stays too narrow.
-    fn bound_timeline(&mut self) {
-        let max_cells = self.max_cells;
-        while self.bin_ns.is_some_and(|bin_ns| bin_ns < WIDEST_BIN_NS)
-            && self.cells(false) > max_cells
-            && self.cells(true) > max_cells
-        {
-            self.bin_ns = self.bin_ns.map(|bin_ns| bin_ns.saturating_mul(2));
-            self.widened = true;
-            self.shards().for_each(|shard| shard.sums.widen());
-        }
-    }
-
-    fn cells(&mut self, exact: bool) -> usize {
-        self.shards().map(|shard| shard.sums.cells(exact)).sum()
-    }
-
-    fn shards(&mut self) -> impl ParallelIterator<Item = &mut Shard> {
-        self.inputs.par_iter_mut().flat_map(|input| input.shards.par_iter_mut())
+    fn bound(&mut self) {
+        let shards = self.inputs.iter_mut().flat_map(|input| input.shards.iter_mut());
+        self.bounds.hold(&mut shards.map(|shard| &mut shard.sums).collect::<Vec<_>>());
     }
 
     fn finish(
@@ -227,30 +200,50 @@ impl Analysis {
         let ends: Vec<Vec<Vec<ConnectionEnd>>> =
             self.inputs.par_iter_mut().map(|input| input.shards.par_iter_mut().map(Shard::finish).collect()).collect();
         // The last messages may have added cells, and the last round left some that join: the width must not depend on where rounds ended.
-        self.bound_timeline();
-        self.bound_times();
+        self.bound();
         let mut coverage = Coverage::default();
         let mut cm = Vec::new();
         let mut cm_lost = 0;
         let (mut wireups, mut introductions) = (Vec::new(), Vec::new());
         let mut partials = Vec::new();
         let mut spills: Vec<(usize, Vec<ConnectionKey>, Spill)> = Vec::new();
+        let mut drawn: Vec<Vec<Drawn>> = (0..SHARDS).map(|_| Vec::new()).collect();
         for (index, ((state, input), ends)) in self.inputs.into_iter().zip(&mut inputs).zip(ends).enumerate() {
             input.coverage = state.coverage.clone();
-            input.coverage.interface_drops = state.drops.values().sum();
+            input.coverage.interface_drops = state.drops.values().fold(0, |sum: u64, drops| sum.saturating_add(*drops));
+            let (same_time, most, most_bytes) = state.stamps.together();
+            input.coverage.same_time = same_time;
+            input.coverage.same_time_most = most;
+            input.coverage.same_time_most_bytes = most_bytes;
+            // Some adapters do not keep the VCRC of what they mirror; it says nothing then.
+            let keeps_vcrc = input.coverage.vcrc_ok >= input.coverage.vcrc_bad;
+            if !keeps_vcrc {
+                let (vcrc_ok, vcrc_bad) = (&mut input.coverage.vcrc_ok, &mut input.coverage.vcrc_bad);
+                notes.push(format!(
+                    "{}: the VCRC of {vcrc_bad} of {} packets does not fit: it was not kept by what mirrored or captured them, and is not counted",
+                    input.name,
+                    *vcrc_ok + *vcrc_bad
+                ));
+                (*vcrc_ok, *vcrc_bad) = (0, 0);
+            }
             let mut partial = InputPartial {
                 times_ns: input.coverage.first_time_ns.zip(input.coverage.last_time_ns),
                 connections: BTreeMap::new(),
             };
-            for (shard, ends) in state.shards.into_iter().zip(ends) {
+            for ((shard, ends), drawn) in state.shards.into_iter().zip(ends).zip(&mut drawn) {
+                let keys = || ends.iter().map(|end| end.key).collect();
+                drawn.extend(shard.drawn.map(|sample| Drawn { input: index, keys: keys(), sample }));
                 cm.extend(shard.cm);
                 cm_lost += shard.cm_lost;
                 coverage.messages_evicted += shard.tracker.evicted();
                 wireups.extend_from_slice(shard.tracker.wireups());
                 introductions.extend_from_slice(shard.tracker.introductions());
-                spills.extend(shard.spill.map(|spill| (index, ends.iter().map(|end| end.key).collect(), spill)));
+                spills.extend(shard.spill.map(|spill| (index, keys(), spill)));
                 for (end, sums) in ends.into_iter().zip(shard.sums.finish()) {
-                    let ConnectionEnd { key, missing, overflowed, partners, health } = end;
+                    let ConnectionEnd { key, missing, overflowed, partners, mut health } = end;
+                    if !keeps_vcrc {
+                        health.forget(Marks::VCRC_BAD);
+                    }
                     partial.connections.insert(key, (sums, Ending { missing, overflowed, partners, health }));
                 }
             }
@@ -258,6 +251,12 @@ impl Analysis {
         }
         let mut settled = reduce::settle(partials);
         align::add(&mut settled.connections, transits);
+        let mut untimed = Untimed::default();
+        for drawn in drawn {
+            let shard = settled.join(drawn);
+            untimed.unclear += shard.unclear;
+            untimed.backwards += shard.backwards;
+        }
         for (input, copies) in inputs.iter_mut().zip(&settled.inputs) {
             input.coverage.mirror_copies = copies.mirror_copies;
             input.coverage.missing_packets = copies.missing_packets;
@@ -269,19 +268,7 @@ impl Analysis {
         if coverage.infiniband == 0 && coverage.outside_window == 0 {
             return Err(no_infiniband(&coverage));
         }
-        if self.widened {
-            notes.push(format!(
-                "the timeline's bins were widened to {} ns to keep it within {} cells",
-                self.bin_ns.unwrap_or_default(),
-                self.max_cells
-            ));
-        }
-        if self.coarseness > 0 {
-            notes.push(format!(
-                "times are kept to {} % instead of 0.05 %, so that their {MAX_BUCKETS} buckets are enough for all connections",
-                0.05 * f64::from(1u32 << self.coarseness)
-            ));
-        }
+        notes.extend(self.bounds.notes());
         if settled.continued > 0 {
             notes.push(format!(
                 "{} connections go on from one input to the next: a message that lies across the end of a file is incomplete, and a packet that \
@@ -294,6 +281,12 @@ impl Analysis {
                 "the inputs overlap in part: of {} connections only the input with most of their packets counts, and packets that another one \
                  alone holds do not",
                 settled.left_out
+            ));
+        }
+        if untimed.unclear + untimed.backwards > 0 {
+            notes.push(format!(
+                "of {} MPI messages that two inputs have seen it cannot be told how long they took: the clocks of the inputs differ by more than that",
+                untimed.unclear + untimed.backwards
             ));
         }
         if cm_lost > 0 {
@@ -330,12 +323,15 @@ impl Analysis {
             None => (learnt, unsettled),
         };
         notes.extend(unsettled);
+        let (bin_ns, latency_bin_ns) = self.bounds.bins_ns();
         let mut profile = Profile {
             inputs,
             coverage,
             notes,
-            bin_ns: self.bin_ns.unwrap_or_default(),
+            bin_ns,
+            latency_bin_ns,
             mpi_read: options.read_mpi,
+            times_read: options.read_mpi && options.read_times,
             names: options.names.clone(),
             ranks,
             cm,
@@ -359,13 +355,16 @@ impl InputState {
         let counts = &decoded.counts;
         for statistics in &counts.statistics {
             let dropped = statistics.if_dropped.unwrap_or(0).saturating_add(statistics.os_dropped.unwrap_or(0));
-            let seen = self.drops.entry(statistics.interface).or_default();
-            *seen = (*seen).max(dropped);
+            if self.drops.len() < MAX_INTERFACES || self.drops.contains_key(&statistics.interface) {
+                let seen = self.drops.entry(statistics.interface).or_default();
+                *seen = (*seen).max(dropped);
+            }
         }
         if let Some((first, last)) = counts.times_ns {
             self.coverage.time_backwards += u64::from(self.last_time_ns.is_some_and(|before| first < before));
             self.last_time_ns = Some(last);
         }
+        self.stamps.join(&counts.stamps);
         self.coverage.merge(&counts.clone().into_coverage());
     }
 }
@@ -399,8 +398,18 @@ impl Shard {
         for timing in self.events.timings.drain(..) {
             self.sums.timing(&timing);
         }
+        for (connection, verb, bytes) in self.events.sizes.drain(..) {
+            self.sums.size(connection, verb, bytes);
+        }
         for message in self.events.messages.drain(..) {
             self.spill.iter_mut().for_each(|spill| spill.push(&message));
+            let Some(drawn) = &mut self.drawn else { continue };
+            let hash = self.tracker.hash(&message);
+            if drawn.wants(hash)
+                && let Some(passage) = Passage::of(&message)
+            {
+                drawn.add(hash, passage);
+            }
         }
     }
 

@@ -1,14 +1,18 @@
 //! Settled sums, and what is believed of them -> the tables of the profile.
 
-use crate::model::profile::{CollectiveRow, ConnectionRow, HealthRow, LatencyRow, Repeats, TimelineRow, Traffic};
+use crate::model::profile::{
+    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeats, SizeRow, TimelineRow, Traffic,
+};
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
-use crate::model::{ConnectionKey, Health, Kind, Profile, QueuePair};
+use crate::model::{Claim, ConnectionKey, Health, Histogram, Kind, Profile, QueuePair, SizeOf, TimingKey};
 use crate::ranks::{Belief, Pairs};
-use ibscope_parsers::mpi::Operation;
+use ibscope_parsers::mpi::{Form, Operation, TagLayout};
 use std::collections::BTreeMap;
 
 /// Writes the tables of connections, time and collective operations.
 pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], belief: &Belief, paired: &Pairs) {
+    // There may be half a million: no more room than they need.
+    profile.latency_timeline.reserve_exact(connections.iter().map(|connection| connection.time_bins.len()).sum());
     for (index, connection) in connections.iter_mut().enumerate() {
         let key = &connection.key;
         let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);
@@ -44,23 +48,69 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             let operation = operation.name().to_owned();
             profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
         }
-        let timings = std::mem::take(&mut connection.timings);
+        let timings = timings(std::mem::take(&mut connection.timings), belief.reading(key));
+        for bin in std::mem::take(&mut connection.time_bins) {
+            // Every time over time is one of those.
+            let Some(row) = timings.keys().position(|key| *key == bin.key) else { continue };
+            profile.latency_timeline.push(LatencyBin {
+                time_ns: bin.bin.saturating_mul(profile.latency_bin_ns),
+                latency: (profile.latencies.len() + row) as u32,
+                bucket: bin.bucket,
+                count: bin.count,
+            });
+        }
         profile.latencies.extend(timings.into_iter().map(|(timing, histogram)| LatencyRow {
             connection: index as u32,
             timing,
             histogram,
         }));
+        let mut sizes = std::mem::take(&mut connection.sizes);
+        for ((class, size), sums) in std::mem::take(&mut connection.mpi_sizes).into_sorted() {
+            let of = operation(class, belief, key).map(size_of);
+            of.into_iter().for_each(|of| sizes.add((of, size), sums));
+        }
+        let row = |((of, size), sums)| SizeRow { connection: index as u32, of, size, sums };
+        profile.sizes.extend(sizes.into_sorted().into_iter().map(row));
         // Given up as they are written: both are most of what an analysis holds.
         for bin in std::mem::take(&mut connection.bins) {
             let mut traffic = bin.traffic;
             traffic += mpi(&mut bin.mpi.iter().copied());
             if traffic != Traffic::default() {
                 let time_ns = bin.bin.saturating_mul(profile.bin_ns);
-                profile.timeline.push(TimelineRow { time_ns, connection: index as u32, traffic });
+                profile.timeline.push(TimelineRow {
+                    time_ns,
+                    connection: index as u32,
+                    traffic,
+                    repeated: bin.repeated,
+                });
             }
         }
     }
     profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));
+    let places = |row: &LatencyBin| (row.time_ns, row.latency, row.bucket);
+    profile.latency_timeline.sort_unstable_by_key(places);
+    // Parts of a rotated capture share the bin in which one goes on to the next.
+    profile.latency_timeline.dedup_by(|row, kept| {
+        let is_same = places(row) == places(kept);
+        if is_same {
+            kept.count = kept.count.saturating_add(row.count);
+        }
+        is_same
+    });
+}
+
+/// The times of a connection: those of MPI messages where that is what is believed of them.
+fn timings(
+    measured: BTreeMap<(Option<Claim>, TimingKey), Histogram>,
+    reading: Option<(Form, TagLayout)>,
+) -> BTreeMap<TimingKey, Histogram> {
+    let mut timings: BTreeMap<TimingKey, Histogram> = BTreeMap::new();
+    for ((claim, key), histogram) in measured {
+        if claim.is_none_or(|claim| reading.is_some_and(|reading| claim.holds(reading))) {
+            timings.entry(key).and_modify(|timing| timing.merge(&histogram)).or_insert(histogram);
+        }
+    }
+    timings
 }
 
 /// The MPI columns of a connection: its messages of the form that is believed of it.
@@ -85,11 +135,20 @@ fn by_operation(
     key: &ConnectionKey,
 ) -> BTreeMap<Operation, MpiSums> {
     let mut operations = BTreeMap::new();
-    let Some((form, layout)) = belief.reading(key) else { return operations };
-    for (class, sums) in sums.filter(|(class, _)| class.form == form) {
-        if let Some(operation) = class.operation[layout as usize] {
+    for (class, sums) in sums {
+        if let Some(operation) = operation(class, belief, key) {
             *operations.entry(operation).or_default() += sums;
         }
     }
     operations
+}
+
+/// What messages of a class belong to, where their form is the one that is believed of the connection.
+fn operation(class: MpiClass, belief: &Belief, key: &ConnectionKey) -> Option<Operation> {
+    let (form, layout) = belief.reading(key)?;
+    class.operation[layout as usize].filter(|_| class.form == form)
+}
+
+fn size_of(operation: Operation) -> SizeOf {
+    if operation == Operation::PointToPoint { SizeOf::PointToPoint } else { SizeOf::Collective }
 }

@@ -12,6 +12,7 @@
 mod adapt;
 mod align;
 mod analysis;
+mod bounds;
 mod fill;
 mod messages;
 mod packets;
@@ -35,8 +36,9 @@ use std::path::PathBuf;
 /// Width of the timeline's bins unless another is asked for: 10 ms.
 pub const DEFAULT_BIN_NS: i64 = 10_000_000;
 
-/// Cells of the timeline (connection x bin x kind) that are kept before its bins are made twice as wide: some 100 MB.
-pub const DEFAULT_MAX_CELLS: usize = 1 << 20;
+/// Cells of the timeline (connection x bin x kind) that are kept before its bins are made twice as wide: some 60 MB. A quarter as many are kept
+/// of the latencies over time (connection x bin x kind x bucket), which are smaller: 16 bytes each.
+pub const DEFAULT_MAX_CELLS: usize = 1 << 19;
 
 /// What to analyse and how.
 #[derive(Clone, Debug)]
@@ -46,12 +48,14 @@ pub struct Options {
     pub threads: usize,
     /// Width of the timeline's bins in nanoseconds; `None` for no timeline.
     pub bin_ns: Option<i64>,
-    /// Cells of the timeline that are kept at most.
+    /// Cells of the timeline that are kept at most; of the latencies over time, a quarter as many.
     pub max_cells: usize,
     /// Look for MPI envelopes.
     pub read_mpi: bool,
     /// Measure the times between packets; takes `read_mpi`, which tells what answers what.
     pub read_times: bool,
+    /// Keep the sizes of packets and messages; those of messages take `read_mpi`, which puts them together.
+    pub read_sizes: bool,
     /// Follow what goes wrong, per connection.
     pub read_health: bool,
     /// Verify the ICRC of every packet that was captured whole.
@@ -80,6 +84,7 @@ impl Default for Options {
             max_cells: DEFAULT_MAX_CELLS,
             read_mpi: true,
             read_times: true,
+            read_sizes: true,
             read_health: true,
             check_icrc: true,
             sha256: false,

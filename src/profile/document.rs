@@ -2,7 +2,7 @@
 
 use super::VERSION;
 use crate::model::profile::{Input, RankRow};
-use crate::model::{Coverage, Profile};
+use crate::model::{Coverage, Profile, printable};
 use ibscope_parsers::Endpoint;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +28,12 @@ pub(super) struct Document {
     notes: Vec<String>,
     /// Width of the timeline's bins.
     bin_ns: i64,
+    /// Width of the bins of the latencies over time; 0 where there are none.
+    latency_bin_ns: i64,
     /// MPI envelopes were looked for.
     mpi_read: bool,
+    /// Times between packets were measured.
+    times_read: bool,
     endpoints: Vec<EndpointEntry>,
     ranks: Vec<RankRow>,
     /// The Parquet files beside this one.
@@ -75,7 +79,9 @@ impl Document {
             coverage: profile.coverage.clone(),
             notes: profile.notes.clone(),
             bin_ns: profile.bin_ns,
+            latency_bin_ns: profile.latency_bin_ns,
             mpi_read: profile.mpi_read,
+            times_read: profile.times_read,
             endpoints: endpoints.into_iter().map(entry).collect(),
             ranks: profile.ranks.clone(),
             tables,
@@ -84,13 +90,15 @@ impl Document {
 
     /// A profile without its tables, and their digests.
     pub(super) fn into_profile(self) -> (Profile, BTreeMap<String, TableDigest>) {
-        let named = |entry: EndpointEntry| Some((entry.endpoint.parse().ok()?, entry.name?));
+        let named = |entry: EndpointEntry| Some((entry.endpoint.parse().ok()?, printable(&entry.name?)));
         let profile = Profile {
             inputs: self.inputs,
             coverage: self.coverage,
             notes: self.notes,
             bin_ns: self.bin_ns,
+            latency_bin_ns: self.latency_bin_ns,
             mpi_read: self.mpi_read,
+            times_read: self.times_read,
             names: self.endpoints.into_iter().filter_map(named).collect(),
             ranks: self.ranks,
             ..Profile::default()

@@ -1,11 +1,12 @@
-//! The Parquet tables of times between packets: one row per histogram, and one per bucket.
+//! The Parquet tables of times between packets: one row per histogram, one per bucket, and one per coarse bucket and bin of time.
 
 use super::ProfileError;
 use super::tables::{Table, column};
-use crate::model::profile::LatencyRow;
+use crate::model::histogram::COARSE_BUCKETS;
+use crate::model::profile::{LatencyBin, LatencyRow};
 use crate::model::{Histogram, HistogramParts, Interval, SizeClass, TimingKey, Verb};
 use polars::prelude::{Column, DataFrame, NamedFrom, PolarsResult, Series};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The upper half of a sum of 128 bits.
 const fn high(sum: u128) -> u64 {
@@ -48,6 +49,34 @@ pub(super) fn buckets(rows: &[LatencyRow]) -> PolarsResult<DataFrame> {
     DataFrame::new(buckets.len(), columns)
 }
 
+/// The table of times over time.
+pub(super) fn timeline(rows: &[LatencyBin]) -> PolarsResult<DataFrame> {
+    let columns = vec![
+        column!(rows, "time_ns", i64, |row| row.time_ns),
+        column!(rows, "latency", u32, |row| row.latency),
+        column!(rows, "bucket", u32, |row| u32::from(row.bucket)),
+        column!(rows, "count", u32, |row| row.count),
+    ];
+    DataFrame::new(rows.len(), columns)
+}
+
+/// Reads the table of times over time; `latencies` is the length of the table that it points into.
+pub(super) fn read_timeline(path: &Path, bytes: Vec<u8>, latencies: usize) -> Result<Vec<LatencyBin>, ProfileError> {
+    let table = Table::open(path, bytes)?;
+    let time = table.i64("time_ns")?;
+    let (latency, bucket, count) = (table.u32("latency")?, table.u32("bucket")?, table.u32("count")?);
+    let row = |row: usize| {
+        let (latency, bucket) = (table.value(&latency, row)?, table.value(&bucket, row)?);
+        if latency as usize >= latencies {
+            return Err(table.bad(row, format!("latency {latency} is not in the table of {latencies}")));
+        }
+        let bucket = u16::try_from(bucket).ok().filter(|bucket| *bucket < COARSE_BUCKETS);
+        let bucket = bucket.ok_or_else(|| table.bad(row, "there is no such bucket".to_owned()))?;
+        Ok(LatencyBin { time_ns: table.value(&time, row)?, latency, bucket, count: table.value(&count, row)? })
+    };
+    (0..table.rows()).map(row).collect()
+}
+
 /// Reads both tables, each with its path for errors; `connections` is the length of the table that the first points into.
 pub(super) fn read(
     (path, bytes): (PathBuf, Vec<u8>),
@@ -77,6 +106,9 @@ pub(super) fn read(
         let verb = verb.ok_or_else(|| table.bad(row, format!("`{name}` is no verb")))?;
         let [samples, from_bytes, min, max, sum_high, sum_low, squares_high, squares_low] =
             table.values(&numbers, row)?;
+        if min > max {
+            return Err(table.bad(row, format!("no time is at least {min} ns and at most {max} ns")));
+        }
         let wide = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
         let parts = HistogramParts {
             kept_bits: table.value(&kept_bits, row)?,
@@ -104,4 +136,34 @@ pub(super) fn read(
         LatencyRow { connection, timing, histogram }
     };
     Ok(rows.into_iter().map(whole).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tables;
+    use super::*;
+    use crate::model::Recorder;
+
+    #[test]
+    fn extremes_that_no_times_have_are_refused() {
+        let mut recorder = Recorder::default();
+        [5, 9].into_iter().for_each(|ns| recorder.record(ns));
+        let timing = TimingKey { interval: Interval::Acknowledged, verb: Verb::Send, size: SizeClass::of(64) };
+        let rows = [LatencyRow { connection: 0, timing, histogram: recorder.finish() }];
+        let folder = tempfile::tempdir().unwrap();
+        let written = |name: &str, frame: DataFrame| {
+            let path = folder.path().join(name);
+            tables::write(&path, Ok(frame)).unwrap();
+            let bytes = std::fs::read(&path).unwrap();
+            (path, bytes)
+        };
+        let read_with = |min_ns: u64| {
+            let mut frame = table(&rows).unwrap();
+            frame.with_column(Column::from(Series::new("min_ns".into(), [min_ns]))).unwrap();
+            read(written("latencies.parquet", frame), written("buckets.parquet", buckets(&rows).unwrap()), 1)
+        };
+        assert_eq!(read_with(5).unwrap(), rows);
+        let error = read_with(10).unwrap_err().to_string();
+        assert!(error.contains("latencies.parquet") && error.contains("at least 10 ns and at most 9 ns"), "{error}");
+    }
 }

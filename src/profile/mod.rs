@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `profile.json` | format version, inputs with digests, coverage, notes, endpoints, ranks |
 //! | `connections.parquet` | one row per directed connection, sorted by source, destination, queue pair |
-//! | `timeline.parquet` | sums per bin and connection (`connection` is the row number in the table above), sorted by time |
+//! | `timeline.parquet` | sums per bin and connection (`connection` is the row number in the table above), sorted by time; `repeated_*` is what of them was sent again |
 //! | `collectives.parquet` | messages of collective operations per connection and operation |
 //! | `latencies.parquet` | times between packets per connection, interval, verb and size class: extremes, sums, quantiles |
 //! | `latency_buckets.parquet` | their histograms: `latency` is the row number in the table above |
+//! | `sizes.parquet` | sizes of packets (on the wire), transport messages (payload) and MPI messages per connection and power of two, each thing once |
+//! | `latency_timeline.parquet` | those that end with an answer over time, in coarse buckets; `latency` as above, sorted by time |
 //! | `health.parquet` | what went wrong per connection, and what the capture missed of it; columns as in [`Health`](crate::model::Health) |
 //! | `cm.parquet` | connection management messages, sorted by time |
 //!
@@ -19,6 +21,7 @@
 mod document;
 mod latencies;
 mod messages;
+mod sizes;
 mod tables;
 
 pub use messages::MessageWriter;
@@ -39,8 +42,14 @@ const TIMELINE: &str = "timeline.parquet";
 const COLLECTIVES: &str = "collectives.parquet";
 const LATENCIES: &str = "latencies.parquet";
 const LATENCY_BUCKETS: &str = "latency_buckets.parquet";
+const SIZES: &str = "sizes.parquet";
+const LATENCY_TIMELINE: &str = "latency_timeline.parquet";
 const HEALTH: &str = "health.parquet";
 const CM: &str = "cm.parquet";
+
+/// Everything that a profile may hold.
+const FILES: [&str; 10] =
+    [DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, LATENCIES, LATENCY_BUCKETS, LATENCY_TIMELINE, SIZES, HEALTH, CM];
 
 /// A profile that could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -147,6 +156,8 @@ impl Writer {
             (COLLECTIVES, tables::collectives(&profile.collectives)),
             (LATENCIES, latencies::table(&profile.latencies)),
             (LATENCY_BUCKETS, latencies::buckets(&profile.latencies)),
+            (SIZES, sizes::table(&profile.sizes)),
+            (LATENCY_TIMELINE, latencies::timeline(&profile.latency_timeline)),
             (HEALTH, tables::health(&profile.health)),
             (CM, tables::cm(&profile.cm)),
         ];
@@ -198,10 +209,7 @@ fn in_the_way(place: &Path) -> Result<(), ProfileError> {
     }
     for entry in fs::read_dir(place).map_err(io_error(place, "cannot be read"))? {
         let name = entry.map_err(io_error(place, "cannot be read"))?.file_name();
-        if ![DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, LATENCIES, LATENCY_BUCKETS, HEALTH, CM]
-            .iter()
-            .any(|own| name == **own)
-        {
+        if !FILES.iter().any(|own| name == **own) {
             return refuse(format!("holds {} beside the profile", name.display()));
         }
     }
@@ -250,6 +258,10 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     profile.collectives = tables::read_collectives(&path, bytes, profile.connections.len())?;
     let (latencies, buckets) = (table(LATENCIES)?, table(LATENCY_BUCKETS)?);
     profile.latencies = latencies::read(latencies, buckets, profile.connections.len())?;
+    let (path, bytes) = table(SIZES)?;
+    profile.sizes = sizes::read(&path, bytes, profile.connections.len())?;
+    let (path, bytes) = table(LATENCY_TIMELINE)?;
+    profile.latency_timeline = latencies::read_timeline(&path, bytes, profile.latencies.len())?;
     let (path, bytes) = table(HEALTH)?;
     profile.health = tables::read_health(&path, bytes, profile.connections.len())?;
     let (path, bytes) = table(CM)?;

@@ -1,7 +1,7 @@
 //! The Parquet tables. polars stays within this file and the error type above it.
 
 use super::ProfileError;
-use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, HealthRow, Repeats, TimelineRow, Traffic};
+use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, HealthRow, Repeated, Repeats, TimelineRow, Traffic};
 use crate::model::{Health, Kind, MessageRow, PacketRecord, Profile};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};
@@ -79,6 +79,9 @@ fn repeats_from(
     Repeats { request_packets, response_packets, acknowledge_packets, wire_bytes, payload_bytes }
 }
 
+/// What the timeline has beside [`TRAFFIC`].
+const REPEATED: [&str; 2] = ["repeated_packets", "repeated_bytes"];
+
 /// A column of the values that `of` takes from each row.
 macro_rules! column {
     ($rows:expr, $name:expr, $type:ty, $of:expr) => {
@@ -119,6 +122,9 @@ pub(super) fn timeline(rows: &[TimelineRow]) -> PolarsResult<DataFrame> {
     for (index, name) in TRAFFIC.into_iter().enumerate() {
         columns.push(column!(rows, name, u64, |row| traffic_values(&row.traffic)[index]));
     }
+    let [packets, bytes] = REPEATED;
+    columns.push(column!(rows, packets, u64, |row| row.repeated.packets));
+    columns.push(column!(rows, bytes, u64, |row| row.repeated.wire_bytes));
     DataFrame::new(rows.len(), columns)
 }
 
@@ -265,10 +271,13 @@ pub(super) fn read_health(path: &Path, bytes: Vec<u8>, connections: usize) -> Re
 pub(super) fn read_timeline(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Vec<TimelineRow>, ProfileError> {
     let table = Table::open(path, bytes)?;
     let (time, connection, traffic) = (table.i64("time_ns")?, table.u32("connection")?, table.u64s(TRAFFIC)?);
+    let repeated = table.u64s(REPEATED)?;
     let row = |row: usize| {
         let connection = table.connection(&connection, row, connections)?;
         let traffic = traffic_from(table.values(&traffic, row)?);
-        Ok(TimelineRow { time_ns: table.value(&time, row)?, connection, traffic })
+        let [packets, wire_bytes] = table.values(&repeated, row)?;
+        let repeated = Repeated { packets, wire_bytes };
+        Ok(TimelineRow { time_ns: table.value(&time, row)?, connection, traffic, repeated })
     };
     (0..table.rows()).map(row).collect()
 }

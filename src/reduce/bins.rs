@@ -1,50 +1,89 @@
-//! The timeline of one connection: sums by bin, in the order of time as it comes.
+//! A timeline of one connection: values by bin and slot, in the order of time as they come.
 
 use crate::model::Sums;
 use crate::model::traffic::MpiClass;
+use std::ops::AddAssign;
 
-/// What a cell sums up.
+/// What a cell of the traffic sums up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Slot {
+pub(super) enum TrafficSlot {
     /// Packets by occurrence class.
     Occurrence(u8),
     /// MPI messages; their bytes stand in `payload_bytes`.
     Mpi(MpiClass),
 }
 
-/// Sums of one slot in one bin.
+/// Sums of a slot of the traffic in one bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cell {
-    pub(super) bin: i64,
-    pub(super) slot: Slot,
+pub(super) struct TrafficSums {
     pub(super) sums: Sums,
     pub(super) messages: u64,
 }
 
+impl AddAssign for TrafficSums {
+    fn add_assign(&mut self, other: Self) {
+        self.sums += other.sums;
+        self.messages += other.messages;
+    }
+}
+
+/// What a cell of the times counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TimeSlot {
+    /// What they are of, as its place in the connection's list.
+    pub(super) of: u16,
+    /// Their coarse bucket.
+    pub(super) bucket: u16,
+}
+
+/// How many times a cell counts: small, since there are many of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Count(pub(super) u32);
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Self) {
+        self.0 = self.0.saturating_add(other.0);
+    }
+}
+
+/// The value of one slot in one bin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cell<S, V> {
+    pub(super) bin: i64,
+    pub(super) slot: S,
+    pub(super) value: V,
+}
+
 /// Cells of a connection, nearly sorted: time runs forwards but for small steps back.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Bins {
-    cells: Vec<Cell>,
-    /// Cells before this one lie in earlier bins than those from it on, as they were added.
+#[derive(Clone, Debug)]
+pub(super) struct Bins<S, V> {
+    cells: Vec<Cell<S, V>>,
+    /// Cells before this one lie in earlier bins than those from it on, as they were added. Those from it on are of one bin and sorted.
     current: usize,
 }
 
-impl Bins {
+impl<S, V> Default for Bins<S, V> {
+    fn default() -> Self {
+        Self { cells: Vec::new(), current: 0 }
+    }
+}
+
+impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
     /// Adds to a bin.
-    pub(super) fn add(&mut self, bin: i64, slot: Slot, sums: Sums, messages: u64) {
+    pub(super) fn add(&mut self, bin: i64, slot: S, value: V) {
         if self.cells.get(self.current).is_none_or(|cell| cell.bin != bin) {
             self.current = self.cells.len();
         }
         let open = self.cells.get_mut(self.current..).unwrap_or_default();
-        if let Some(cell) = open.iter_mut().find(|cell| cell.slot == slot) {
-            cell.sums += sums;
-            cell.messages += messages;
-        } else {
-            // All connections together have a million cells: room is not doubled.
-            if self.cells.len() == self.cells.capacity() {
-                self.cells.reserve_exact(self.cells.len() / 4 + 4);
+        match open.binary_search_by_key(&slot, |cell| cell.slot) {
+            Ok(at) => open[at].value += value,
+            Err(at) => {
+                // All connections together have half a million cells: room is not doubled.
+                if self.cells.len() == self.cells.capacity() {
+                    self.cells.reserve_exact(self.cells.len() / 4 + 4);
+                }
+                self.cells.insert(self.current + at, Cell { bin, slot, value });
             }
-            self.cells.push(Cell { bin, slot, sums, messages });
         }
     }
 
@@ -65,7 +104,7 @@ impl Bins {
     }
 
     /// The cells, sorted by bin and slot, one each.
-    pub(super) fn into_cells(mut self) -> Vec<Cell> {
+    pub(super) fn into_cells(mut self) -> Vec<Cell<S, V>> {
         self.join();
         self.cells
     }
@@ -75,8 +114,7 @@ impl Bins {
         self.cells.dedup_by(|cell, kept| {
             let same = (cell.bin, cell.slot) == (kept.bin, kept.slot);
             if same {
-                kept.sums += cell.sums;
-                kept.messages += cell.messages;
+                kept.value += cell.value;
             }
             same
         });
@@ -85,37 +123,85 @@ impl Bins {
     }
 }
 
+/// Number of the bin in which a time lies. Times that follow each other mostly lie in the same one, so it is not divided for each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ruler {
+    bin_ns: i64,
+    /// The last bin, and where it starts.
+    bin: i64,
+    start_ns: i64,
+}
+
+impl Ruler {
+    /// For bins of a positive width.
+    pub(super) const fn new(bin_ns: i64) -> Self {
+        Self { bin_ns, bin: 0, start_ns: 0 }
+    }
+
+    /// The bin of a time.
+    #[inline]
+    pub(super) fn bin(&mut self, time_ns: i64) -> i64 {
+        // The difference may be more than a signed number holds, and never more than an unsigned one.
+        let offset_ns = time_ns.wrapping_sub(self.start_ns).cast_unsigned();
+        if time_ns >= self.start_ns && offset_ns < self.bin_ns.cast_unsigned() {
+            return self.bin;
+        }
+        let bin = time_ns.div_euclid(self.bin_ns);
+        // The first bin of all starts before there are numbers for it.
+        if let Some(start_ns) = time_ns.checked_sub(time_ns.rem_euclid(self.bin_ns)) {
+            (self.bin, self.start_ns) = (bin, start_ns);
+        }
+        bin
+    }
+
+    /// Makes each bin twice as wide.
+    pub(super) const fn widen(&mut self) {
+        *self = Self::new(self.bin_ns.saturating_mul(2));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sums(packets: u64) -> Sums {
-        Sums { packets, wire_bytes: packets * 100, payload_bytes: packets * 10 }
+    fn traffic(packets: u64, messages: u64) -> TrafficSums {
+        TrafficSums { sums: Sums { packets, wire_bytes: packets * 100, payload_bytes: packets * 10 }, messages }
     }
 
     #[test]
     fn steps_back_in_time_join_their_bin() {
         let mut bins = Bins::default();
         for bin in [5, 5, 6, 5, 7] {
-            bins.add(bin, Slot::Occurrence(0), sums(1), 1);
+            bins.add(bin, TrafficSlot::Occurrence(0), traffic(1, 1));
         }
         assert_eq!(bins.cells(false), 4);
         assert_eq!(bins.cells(true), 3);
-        let packets: Vec<_> = bins.into_cells().iter().map(|cell| (cell.bin, cell.sums.packets)).collect();
+        let packets: Vec<_> = bins.into_cells().iter().map(|cell| (cell.bin, cell.value.sums.packets)).collect();
         assert_eq!(packets, [(5, 3), (6, 1), (7, 1)]);
+    }
+
+    #[test]
+    fn slots_of_a_bin_come_in_any_order() {
+        let mut bins = Bins::default();
+        for slot in [7, 3, 9, 3, 7, 7, 1] {
+            bins.add(4, slot, Count(1));
+        }
+        let counts: Vec<_> = bins.into_cells().iter().map(|cell| (cell.slot, cell.value.0)).collect();
+        assert_eq!(counts, [(1, 1), (3, 2), (7, 3), (9, 1)]);
     }
 
     #[test]
     fn wider_bins_hold_the_same_sums() {
         let mut bins = Bins::default();
+        let (first, second) = (TrafficSlot::Occurrence(0), TrafficSlot::Occurrence(1));
         for bin in -3..3 {
-            bins.add(bin, Slot::Occurrence(0), sums(1), 0);
-            bins.add(bin, Slot::Occurrence(1), sums(2), 0);
+            bins.add(bin, first, traffic(1, 0));
+            bins.add(bin, second, traffic(2, 0));
         }
         bins.widen();
-        bins.add(1, Slot::Occurrence(0), sums(1), 0);
-        let packets: Vec<_> = bins.into_cells().iter().map(|cell| (cell.bin, cell.slot, cell.sums.packets)).collect();
-        let (first, second) = (Slot::Occurrence(0), Slot::Occurrence(1));
+        bins.add(1, first, traffic(1, 0));
+        let packets: Vec<_> =
+            bins.into_cells().iter().map(|cell| (cell.bin, cell.slot, cell.value.sums.packets)).collect();
         assert_eq!(
             packets,
             [
@@ -129,5 +215,20 @@ mod tests {
                 (1, second, 2)
             ]
         );
+    }
+
+    #[test]
+    fn a_ruler_divides_as_arithmetic_does() {
+        let edges = [i64::MIN, i64::MIN + 1, -1001, -1, 0, 1, 999, 1000, 1001, i64::MAX - 1, i64::MAX];
+        for bin_ns in [1, 2, 3, 1000, 1 << 60, i64::MAX] {
+            let mut ruler = Ruler::new(bin_ns);
+            for time_ns in edges.into_iter().chain(edges.into_iter().rev()).chain(-20..20) {
+                assert_eq!(ruler.bin(time_ns), time_ns.div_euclid(bin_ns), "{time_ns} in bins of {bin_ns}");
+            }
+        }
+        let mut ruler = Ruler::new(10);
+        assert_eq!(ruler.bin(25), 2);
+        ruler.widen();
+        assert_eq!(ruler.bin(25), 1);
     }
 }

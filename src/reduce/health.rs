@@ -15,7 +15,7 @@ pub(super) fn settled(key: &ConnectionKey, partial: &Partial, observed: &Observe
         let [first, second, odd, even] = partial.sums[turn as usize].map(|sums: Sums| sums.packets);
         if twice { first + odd } else { first + second + odd + even }
     };
-    let [fecn_packets, becn_packets, ecn_ce_packets, icrc_bad_packets] = observed.marked.map(marked);
+    let [fecn_packets, becn_packets, ecn_ce_packets, icrc_bad_packets, vcrc_bad_packets] = observed.marked.map(marked);
     let [nak_sequence, nak_invalid_request, nak_remote_access, nak_remote_operational, nak_invalid_rd, nak_reserved] =
         observed.naks.map(events);
     let episodes = observed.episodes[usize::from(twice)];
@@ -23,6 +23,7 @@ pub(super) fn settled(key: &ConnectionKey, partial: &Partial, observed: &Observe
     let cnp_packets = sent(Turn::Other);
     Health {
         request_packets: if datagram { 0 } else { sent(Turn::Request) },
+        data_requests: observed.data_requests,
         acknowledge_packets: sent(Turn::Acknowledge),
         episodes: episodes.count,
         episode_packets: episodes.packets,
@@ -39,11 +40,15 @@ pub(super) fn settled(key: &ConnectionKey, partial: &Partial, observed: &Observe
         rnr_naks: events(observed.rnr_naks),
         longest_rnr_timer_ns: observed.longest_rnr_timer_ns,
         cnp_packets,
+        cnp_reactions: observed.reaction.count,
+        cnp_gap_before_ns: observed.reaction.before_ns,
+        cnp_gap_after_ns: observed.reaction.after_ns,
         fecn_packets,
         // Every notification has it.
         becn_packets: becn_packets.saturating_sub(cnp_packets),
         ecn_ce_packets,
         icrc_bad_packets,
+        vcrc_bad_packets,
         library_repeats: observed.library_repeats,
         datagram_gap_psns: if datagram { observed.open_psns } else { 0 },
         open_psns: if datagram { 0 } else { observed.open_psns },

@@ -3,19 +3,25 @@
 //! [`Accumulator`] takes packets as they come. Whether a packet seen twice is a mirror copy or a repeat is not known
 //! then, so sums are kept by *occurrence*: first, second, later odd and later even ones. `copies` decides per pair of
 //! endpoints how many observation points an input holds, which turns occurrences into transmissions; `points` picks, per
-//! connection, the inputs that are counted; [`settle()`] puts both together.
+//! connection, the inputs that are counted; [`settle()`] puts both together, and `across` measures from one input to another.
 
+mod across;
 mod bins;
 mod copies;
 mod health;
 mod points;
 mod settle;
 
+pub use across::{Drawn, Passage, Untimed};
 pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 
+use crate::model::histogram::coarse_bucket;
 use crate::model::traffic::{MpiClass, MpiSums, Votes};
-use crate::model::{MpiMessage, PacketRecord, Recorder, Seen, Sight, Start, Sums, Timing, TimingKey, Turn};
-use bins::{Bins, Slot};
+use crate::model::{
+    Claim, Kind, MpiMessage, PacketRecord, Recorder, Seen, Sight, SizeOf, Sizes, Start, Sums, Timing, TimingKey, Turn,
+    Verb,
+};
+use bins::{Bins, Count, Ruler, TimeSlot, TrafficSlot, TrafficSums};
 use std::collections::BTreeMap;
 
 /// How often a packet has been seen, as far as it matters: 1, 2, odd from 3, even from 4.
@@ -31,6 +37,9 @@ const fn occurrence_class(occurrence: u32) -> usize {
     }
 }
 
+/// Between which sights a time lies, what must be believed for it to count, and what it is of.
+type Measured = (Sight, Option<Claim>, TimingKey);
+
 /// Sums of one connection in one input, not yet settled.
 #[derive(Debug, Default)]
 pub struct Partial {
@@ -43,24 +52,42 @@ pub struct Partial {
     mpi: BTreeMap<MpiClass, MpiSums>,
     votes: Votes,
     /// A connection has a few: its kinds of messages and answers.
-    timings: Vec<((Sight, TimingKey), Recorder)>,
-    bins: Bins,
+    timings: Vec<(Measured, Recorder)>,
+    /// Of first sights alone, so that neither copies nor repeats matter.
+    /// By turn, and those of messages where [`Turn::Other`] would stand: each has a class of its own in front.
+    sizes: [Sizes<SizeOf>; Turn::COUNT],
+    mpi_sizes: Sizes<MpiClass>,
+    bins: Bins<TrafficSlot, TrafficSums>,
+    /// Times that end with an answer; their slots point into `timings`.
+    time_bins: Bins<TimeSlot, Count>,
+}
+
+/// What is kept over time, each in bins of its own width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverTime {
+    /// Packets and messages.
+    Traffic,
+    /// Times between requests and their answers.
+    Times,
 }
 
 /// The sums of all connections of one tracker.
 #[derive(Debug)]
 pub struct Accumulator {
     partials: Vec<Partial>,
-    bin_ns: Option<i64>,
+    /// For the bins of each [`OverTime`]; `None` where none are kept.
+    rulers: [Option<Ruler>; 2],
+    keeps_sizes: bool,
     /// How often times were made coarser.
     coarseness: u32,
 }
 
 impl Accumulator {
-    /// An empty one. `bin_ns` is the width of the timeline's bins; `None` for no timeline.
+    /// An empty one. `bin_ns` is the width of the bins at first; `None` for no timelines. `keeps_sizes` asks for the sizes of packets and
+    /// messages.
     #[must_use]
-    pub fn new(bin_ns: Option<i64>) -> Self {
-        Self { partials: Vec::new(), bin_ns, coarseness: 0 }
+    pub fn new(bin_ns: Option<i64>, keeps_sizes: bool) -> Self {
+        Self { partials: Vec::new(), rulers: [bin_ns.map(Ruler::new); 2], keeps_sizes, coarseness: 0 }
     }
 
     /// Adds a packet.
@@ -73,7 +100,6 @@ impl Accumulator {
             }
             self.partials.resize_with(index + 1, Partial::default);
         }
-        let bin_ns = self.bin_ns;
         let partial = &mut self.partials[index];
         let class = occurrence_class(seen.occurrence);
         let sums = Sums {
@@ -85,6 +111,13 @@ impl Accumulator {
         partial.sums[seen.turn as usize][class] += sums;
         let messages = u64::from(seen.counts_message);
         partial.messages[class] += messages;
+        if self.keeps_sizes
+            && seen.occurrence == 1
+            && packet.kind() == Kind::Data
+            && let Some(of) = SizeOf::packet(seen.turn)
+        {
+            partial.sizes[seen.turn as usize].record(of, u64::from(packet.wire_bytes));
+        }
         if packet.time_ns == PacketRecord::NO_TIME {
             return;
         }
@@ -92,8 +125,9 @@ impl Accumulator {
             Some((first, last)) => (first.min(packet.time_ns), last.max(packet.time_ns)),
             None => (packet.time_ns, packet.time_ns),
         });
-        if let Some(bin_ns) = bin_ns {
-            partial.bins.add(packet.time_ns.div_euclid(bin_ns), Slot::Occurrence(class as u8), sums, messages);
+        if let Some(ruler) = &mut self.rulers[OverTime::Traffic as usize] {
+            let value = TrafficSums { sums, messages };
+            partial.bins.add(ruler.bin(packet.time_ns), TrafficSlot::Occurrence(class as u8), value);
         }
     }
 
@@ -107,15 +141,29 @@ impl Accumulator {
     pub fn timing(&mut self, timing: &Timing) {
         let Some(partial) = self.partials.get_mut(timing.connection as usize) else { return };
         let coarseness = self.coarseness;
-        let key = (timing.sight, timing.key);
-        if let Some((_, recorder)) = partial.timings.iter_mut().find(|(of, _)| *of == key) {
-            recorder.record(timing.ns);
-            return;
+        let key = (timing.sight, timing.claim, timing.key);
+        let of = partial.timings.iter().position(|(of, _)| *of == key).unwrap_or(partial.timings.len());
+        if of == partial.timings.len() {
+            let mut recorder = Recorder::default();
+            (0..coarseness).for_each(|_| recorder.coarsen());
+            partial.timings.push((key, recorder));
         }
-        let mut recorder = Recorder::default();
-        (0..coarseness).for_each(|_| recorder.coarsen());
-        recorder.record(timing.ns);
-        partial.timings.push((key, recorder));
+        partial.timings[of].1.record(timing.ns);
+        if let Some(ruler) = &mut self.rulers[OverTime::Times as usize]
+            && timing.key.interval.is_answer()
+        {
+            // There are fewer kinds of times than numbers for them.
+            let slot = TimeSlot { of: of as u16, bucket: coarse_bucket(timing.ns) };
+            partial.time_bins.add(ruler.bin(timing.from_ns), slot, Count(1));
+        }
+    }
+
+    /// Adds a message of the transport whose length is known.
+    pub fn size(&mut self, connection: u32, verb: Verb, bytes: u64) {
+        let partial = self.partials.get_mut(connection as usize).filter(|_| self.keeps_sizes);
+        partial
+            .into_iter()
+            .for_each(|partial| partial.sizes[Turn::Other as usize].record(SizeOf::message(verb), bytes));
     }
 
     /// Adds an MPI message.
@@ -123,15 +171,25 @@ impl Accumulator {
         let Some(partial) = self.partials.get_mut(connection as usize) else { return };
         let class = MpiClass::of(message);
         *partial.mpi.entry(class).or_default() += MpiSums { messages: 1, mpi_bytes: message.mpi_bytes };
-        if let Some(bin_ns) = self.bin_ns.filter(|_| message.time_ns != PacketRecord::NO_TIME) {
+        if self.keeps_sizes {
+            partial.mpi_sizes.record(class, message.mpi_bytes);
+        }
+        if message.time_ns != PacketRecord::NO_TIME
+            && let Some(ruler) = &mut self.rulers[OverTime::Traffic as usize]
+        {
             let sums = Sums { packets: 0, wire_bytes: 0, payload_bytes: message.mpi_bytes };
-            partial.bins.add(message.time_ns.div_euclid(bin_ns), Slot::Mpi(class), sums, 1);
+            let value = TrafficSums { sums, messages: 1 };
+            partial.bins.add(ruler.bin(message.time_ns), TrafficSlot::Mpi(class), value);
         }
     }
 
-    /// Cells of the timeline that are held. With `exact`, those of the same bin are joined first.
-    pub fn cells(&mut self, exact: bool) -> usize {
-        self.partials.iter_mut().map(|partial| partial.bins.cells(exact)).sum()
+    /// Cells of a timeline that are held. With `exact`, those of the same bin are joined first.
+    pub fn cells(&mut self, which: OverTime, exact: bool) -> usize {
+        let cells = |partial: &mut Partial| match which {
+            OverTime::Traffic => partial.bins.cells(exact),
+            OverTime::Times => partial.time_bins.cells(exact),
+        };
+        self.partials.iter_mut().map(cells).sum()
     }
 
     /// Buckets of times that are held. With `exact`, equal ones are joined first.
@@ -149,11 +207,14 @@ impl Accumulator {
             .for_each(|(_, recorder)| recorder.coarsen());
     }
 
-    /// Makes the bins twice as wide.
-    pub fn widen(&mut self) {
-        self.bin_ns = self.bin_ns.map(|bin_ns| bin_ns.saturating_mul(2));
+    /// Makes the bins of a timeline twice as wide.
+    pub fn widen(&mut self, which: OverTime) {
+        self.rulers[which as usize].iter_mut().for_each(Ruler::widen);
         for partial in &mut self.partials {
-            partial.bins.widen();
+            match which {
+                OverTime::Traffic => partial.bins.widen(),
+                OverTime::Times => partial.time_bins.widen(),
+            }
         }
     }
 

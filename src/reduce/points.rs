@@ -3,7 +3,9 @@
 //! Inputs whose times overlap saw the same packets from different places (the sender's and the receiver's port, two
 //! sinks), so only one of them may count. Inputs that follow each other (a rotated capture) saw different packets, so
 //! all of them count. Of all sets of inputs that do not overlap, the one with the most packets is taken; on a tie the one
-//! that saw the connection first (the sender's port), then the one given first.
+//! that saw both ports, then the one that saw the connection first (the sender's port), then the one given first.
+
+use std::cmp::Reverse;
 
 /// One input, as far as a connection stands in it.
 #[derive(Clone, Copy, Debug)]
@@ -14,26 +16,52 @@ pub(super) struct Point {
     pub(super) input_times_ns: (i64, i64),
     /// Transmissions of the connection that it holds.
     pub(super) packets: u64,
+    /// It holds both copies of each.
+    pub(super) twice: bool,
     /// Time of the connection's first packet in it.
     pub(super) first_time_ns: i64,
+}
+
+/// Inputs that may count together: what they hold, and the first time of any.
+#[derive(Clone, Debug)]
+struct Set {
+    packets: u64,
+    /// Of those, packets of which both copies are held.
+    twice: u64,
+    first_time_ns: i64,
+    inputs: Vec<usize>,
+}
+
+impl Set {
+    fn with(&self, point: &Point) -> Self {
+        let mut inputs = self.inputs.clone();
+        inputs.push(point.input);
+        Self {
+            packets: self.packets + point.packets,
+            twice: self.twice + if point.twice { point.packets } else { 0 },
+            first_time_ns: self.first_time_ns.min(point.first_time_ns),
+            inputs,
+        }
+    }
+
+    fn rank(&self) -> impl Ord + use<> {
+        (self.packets, self.twice, Reverse(self.first_time_ns), Reverse(self.inputs.clone()))
+    }
 }
 
 /// The inputs that count, in the order of time.
 pub(super) fn choose(mut points: Vec<Point>) -> Vec<usize> {
     points.sort_by_key(|point| (point.input_times_ns.1, point.input_times_ns.0, point.input));
-    // best[n]: the best set among the first n points, as (packets, earliest first time, inputs).
-    let mut best: Vec<(u64, i64, Vec<usize>)> = vec![(0, i64::MAX, Vec::new())];
+    // best[n]: the best set among the first n points.
+    let mut best = vec![Set { packets: 0, twice: 0, first_time_ns: i64::MAX, inputs: Vec::new() }];
     for (index, point) in points.iter().enumerate() {
         let before = points[..index].partition_point(|other| other.input_times_ns.1 <= point.input_times_ns.0);
-        let (packets, first, chosen) = &best[before];
-        let mut with = (packets + point.packets, (*first).min(point.first_time_ns), chosen.clone());
-        with.2.push(point.input);
+        let with = best[before].with(point);
         let without = &best[index];
-        let rank = |set: &(u64, i64, Vec<usize>)| (set.0, std::cmp::Reverse(set.1), std::cmp::Reverse(set.2.clone()));
-        let next = if rank(&with) > rank(without) { with } else { without.clone() };
+        let next = if with.rank() > without.rank() { with } else { without.clone() };
         best.push(next);
     }
-    best.pop().map(|(_, _, inputs)| inputs).unwrap_or_default()
+    best.pop().map(|set| set.inputs).unwrap_or_default()
 }
 
 /// Packets that the inputs that do not count lack: the difference to those that count and overlap them in time. What such an input could not
@@ -56,7 +84,7 @@ mod tests {
     use super::*;
 
     fn point(input: usize, times: (i64, i64), packets: u64, first_time_ns: i64) -> Point {
-        Point { input, input_times_ns: times, packets, first_time_ns }
+        Point { input, input_times_ns: times, packets, twice: false, first_time_ns }
     }
 
     #[test]
@@ -69,6 +97,13 @@ mod tests {
     fn on_a_tie_the_port_that_saw_it_first_counts() {
         assert_eq!(choose(vec![point(0, (0, 100), 10, 12), point(1, (5, 105), 10, 11)]), [1]);
         assert_eq!(choose(vec![point(1, (0, 100), 10, 11), point(0, (0, 100), 10, 11)]), [0]);
+    }
+
+    #[test]
+    fn on_a_tie_the_sink_of_both_ports_counts() {
+        let sink = Point { twice: true, ..point(1, (0, 100), 10, 12) };
+        assert_eq!(choose(vec![point(0, (0, 100), 10, 11), sink]), [1]);
+        assert_eq!(choose(vec![point(0, (0, 100), 11, 11), sink]), [0]);
     }
 
     #[test]

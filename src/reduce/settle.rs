@@ -1,19 +1,19 @@
 //! From occurrences to transmissions, and from several inputs to one count per packet.
 
-use super::bins::Slot;
+use super::bins::{Cell, Count, TimeSlot, TrafficSlot, TrafficSums};
 use super::copies::Copies;
 use super::health;
 use super::points::{self, Point};
 use super::{OCCURRENCES, Partial};
 use crate::model::health::Observed;
-use crate::model::profile::{Repeats, Traffic};
-use crate::model::traffic::{BinTotals, ConnectionTotals};
-use crate::model::{ConnectionKey, Kind, Missing, Sight, Sums, Turn};
+use crate::model::profile::{Repeated, Repeats, Traffic};
+use crate::model::traffic::{BinTotals, ConnectionTotals, MpiSums, TimeBin};
+use crate::model::{Claim, ConnectionKey, Histogram, Kind, Missing, Sight, Sizes, Sums, TimingKey, Turn};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
 /// Clocks of two captures of the same packets differ by less, or nothing can be said.
-const SAME_TIME_NS: i64 = 5_000_000_000;
+pub(super) const SAME_TIME_NS: i64 = 5_000_000_000;
 
 /// The sums of one input, of all its trackers.
 #[derive(Debug, Default)]
@@ -50,6 +50,8 @@ pub struct Settled {
     pub left_out: u64,
     /// Connections whose window of sequence numbers overflowed, in the inputs that count.
     pub window_overflows: u64,
+    /// Per input: which pairs of endpoints it shows twice.
+    pub(super) copies: Vec<Copies>,
 }
 
 /// How the packets of one input stand in it.
@@ -82,11 +84,13 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
                 input: index,
                 input_times_ns,
                 packets: one.totals.traffic.packets,
+                twice: copies.twice(&key),
                 first_time_ns: one.totals.times_ns.0,
             };
             found.entry(key).or_default().push((point, Some(one)));
         }
         settled.inputs.push(InputCopies { mirror_copies, pairs_seen_once, pairs_seen_twice, missing_packets: 0 });
+        settled.copies.push(copies);
     }
     for (key, mut seen) in found {
         let times: Vec<(usize, (i64, i64))> =
@@ -170,15 +174,27 @@ impl One {
         }
         traffic.messages = messages(&numbered, partial.messages);
         let health = health::settled(&key, &partial, &ending.health, twice);
-        let bins = bins(&numbered, partial.bins.into_cells());
+        let bins = bins(&Rule::new(twice, key.can_repeat()), partial.bins.into_cells());
         let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));
         let [partners, echoes] = ending.partners.clone().map(|votes| votes.into_iter().collect());
         let (mpi, votes) = (partial.mpi, partial.votes);
+        let mut sizes = Sizes::default();
+        partial.sizes.into_iter().for_each(|of_turn| sizes.merge(of_turn));
+        let mpi_sizes = partial.mpi_sizes;
         let (missing, inputs) = (ending.missing, vec![input]);
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
         let right = if twice { Sight::Twice } else { Sight::Alone };
-        let timings = partial.timings.into_iter().filter(|((sight, _), _)| *sight == right || *sight == Sight::Any);
-        let timings = timings.map(|((_, key), recorder)| (key, recorder.finish())).collect();
+        let is_right = |sight: Sight| sight == right || sight == Sight::Any;
+        let kinds: Vec<Option<TimingKey>> =
+            partial.timings.iter().map(|((sight, _, key), _)| is_right(*sight).then_some(*key)).collect();
+        let time_bins = time_bins(&kinds, &partial.time_bins.into_cells());
+        let timings = partial.timings.into_iter().filter(|((sight, ..), _)| is_right(*sight));
+        let mut settled: BTreeMap<(Option<Claim>, TimingKey), Histogram> = BTreeMap::new();
+        for ((_, claim, key), recorder) in timings {
+            let histogram = recorder.finish();
+            let entry = settled.entry((claim, key)).and_modify(|settled| settled.merge(&histogram));
+            entry.or_insert(histogram);
+        }
         let totals = ConnectionTotals {
             key,
             times_ns,
@@ -191,7 +207,10 @@ impl One {
             inputs,
             partners,
             echoes,
-            timings,
+            timings: settled,
+            sizes,
+            mpi_sizes,
+            time_bins,
             bins,
         };
         Self { totals, ending, mirror_copies }
@@ -215,28 +234,43 @@ fn add_repeats(repeats: &mut Repeats, turn: usize, sums: &Sums) {
     }
 }
 
-fn bins(rule: &Rule, cells: Vec<super::bins::Cell>) -> Vec<BinTotals> {
+/// The times of the kinds that count: those that have a name here.
+fn time_bins(kinds: &[Option<TimingKey>], cells: &[Cell<TimeSlot, Count>]) -> Vec<TimeBin> {
+    let named = |cell: &Cell<TimeSlot, Count>| {
+        let key = kinds.get(usize::from(cell.slot.of)).copied().flatten()?;
+        Some(TimeBin { bin: cell.bin, key, bucket: cell.slot.bucket, count: cell.value.0 })
+    };
+    // There are many in all: no more room than they need.
+    let mut bins = Vec::with_capacity(cells.iter().filter_map(named).count());
+    bins.extend(cells.iter().filter_map(named));
+    bins
+}
+
+fn bins(rule: &Rule, cells: Vec<Cell<TrafficSlot, TrafficSums>>) -> Vec<BinTotals> {
     let mut bins: Vec<BinTotals> = Vec::new();
     for cell in cells {
         let occurrence = match cell.slot {
-            Slot::Occurrence(class) if !rule.transmission[usize::from(class)] => continue,
-            Slot::Occurrence(class) => Some(usize::from(class)),
-            Slot::Mpi(_) => None,
+            TrafficSlot::Occurrence(class) if !rule.transmission[usize::from(class)] => continue,
+            TrafficSlot::Occurrence(class) => Some(usize::from(class)),
+            TrafficSlot::Mpi(_) => None,
         };
         if bins.last().is_none_or(|bin| bin.bin != cell.bin) {
             bins.push(BinTotals { bin: cell.bin, ..BinTotals::default() });
         }
         let Some(bin) = bins.last_mut() else { continue };
-        if let Slot::Mpi(class) = cell.slot {
-            let sums = crate::model::traffic::MpiSums { messages: cell.messages, mpi_bytes: cell.sums.payload_bytes };
+        let TrafficSums { sums, messages } = cell.value;
+        if let TrafficSlot::Mpi(class) = cell.slot {
+            let sums = MpiSums { messages, mpi_bytes: sums.payload_bytes };
             bin.mpi.push((class, sums));
         }
         let Some(class) = occurrence else { continue };
-        bin.traffic.packets += cell.sums.packets;
-        bin.traffic.wire_bytes += cell.sums.wire_bytes;
-        if !rule.repeat[class] {
-            bin.traffic.payload_bytes += cell.sums.payload_bytes;
-            bin.traffic.messages += cell.messages;
+        bin.traffic.packets += sums.packets;
+        bin.traffic.wire_bytes += sums.wire_bytes;
+        if rule.repeat[class] {
+            bin.repeated += Repeated { packets: sums.packets, wire_bytes: sums.wire_bytes };
+        } else {
+            bin.traffic.payload_bytes += sums.payload_bytes;
+            bin.traffic.messages += messages;
         }
     }
     bins
@@ -257,15 +291,19 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     for (key, histogram) in later.timings {
         total.timings.entry(key).or_default().merge(&histogram);
     }
+    total.sizes.merge(later.sizes);
+    total.mpi_sizes.merge(later.mpi_sizes);
     for (votes, others) in [(&mut total.partners, later.partners), (&mut total.echoes, later.echoes)] {
         for (qpn, count) in others {
             *votes.entry(qpn).or_default() += count;
         }
     }
+    total.time_bins.extend(later.time_bins);
     for bin in later.bins {
         match total.bins.last_mut().filter(|last| last.bin == bin.bin) {
             Some(last) => {
                 last.traffic += bin.traffic;
+                last.repeated += bin.repeated;
                 last.mpi.extend(bin.mpi);
             }
             None => total.bins.push(bin),

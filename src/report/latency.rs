@@ -3,17 +3,40 @@
 //! Histograms of connections are added up, so a quantile of a pair is that of all its samples, whatever files and connections they came
 //! from; it is exact to three significant digits, and minimum, maximum, mean and standard deviation are exact.
 
+mod over_time;
+
+pub use over_time::{BinKey, CellKey, OverTime, Surface, Wanted, over_time, surface};
+
+use super::ReportError;
 use super::units::group;
 use super::who::{By, Label, Who};
 use crate::model::profile::CmRow;
 use crate::model::{Histogram, Interval, Kind, Profile, Recorder, TimingKey};
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::ib::{Opcode, Service};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Limit above which the share of samples is told unless another is asked for: 10 us.
 pub const DEFAULT_LIMIT_NS: u64 = 10_000;
+
+/// Names of all intervals that there may be.
+pub const INTERVALS: [&str; Interval::ALL.len() + 2] = {
+    let mut names = [SET_UP; Interval::ALL.len() + 2];
+    let mut at = 0;
+    while at < Interval::ALL.len() {
+        names[at] = Interval::ALL[at].name();
+        at += 1;
+    }
+    names[at + 1] = TEAR_DOWN;
+    names
+};
+/// What is said of a profile without times.
+pub const NOT_MEASURED: &str = "times were not measured: the profile was written with `analyze --no-times` or `--no-mpi`; analyse the captures again \
+                                without it, or give them to `latency`";
+const SET_UP: &str = "set_up";
+const TEAR_DOWN: &str = "tear_down";
 
 /// What one histogram is of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +49,45 @@ pub struct Key {
     pub from_bytes: Option<u64>,
     /// Who asks; `None` for all pairs together.
     pub pair: Option<(Label, Label)>,
+}
+
+/// What a figure is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Name of the interval.
+    pub interval: &'static str,
+    /// Names of the verbs that were measured, where the interval is one of verbs.
+    pub verbs: Vec<&'static str>,
+}
+
+impl Subject {
+    /// What a figure of some histograms is of: of the interval that was asked for, or else of the one that tells most, how long requests wait for
+    /// their answer, or else any. Where times were not measured (`times_read`), connections alone have some.
+    pub fn of(
+        latencies: &BTreeMap<Key, Histogram>,
+        wanted: Option<&'static str>,
+        times_read: bool,
+    ) -> Result<Self, ReportError> {
+        let is_wanted = |key: &Key| wanted.is_none_or(|name| name == key.interval);
+        if !times_read && !latencies.keys().any(is_wanted) {
+            return Err(ReportError::NotMeasured);
+        }
+        let names = || latencies.keys().map(|key| key.interval);
+        let mut answers = Interval::ALL.into_iter().filter(|interval| interval.is_answer()).map(Interval::name);
+        let told = || answers.find(|answer| names().any(|name| name == *answer)).or_else(|| names().next());
+        let Some(interval) = wanted.or_else(told) else {
+            return Err(ReportError::EmptyTimes { interval: None });
+        };
+        let own = latencies.keys().filter(|key| key.interval == interval && !key.verb.is_empty());
+        let mut verbs: Vec<&'static str> = own.map(|key| key.verb).collect();
+        verbs.dedup();
+        Ok(Self { interval, verbs })
+    }
+
+    /// The error where there is nothing of it.
+    pub(super) fn nothing(&self) -> ReportError {
+        ReportError::EmptyTimes { interval: Some(self.interval) }
+    }
 }
 
 /// What is kept apart.
@@ -66,6 +128,21 @@ pub fn latencies(profile: &Profile, apart: Apart) -> BTreeMap<Key, Histogram> {
     table
 }
 
+/// What is to be said of requests that no time is shown of: those of services without acknowledgements.
+#[must_use]
+pub fn notes(profile: &Profile) -> Vec<String> {
+    let unreliable = |service: Service| {
+        let own = profile.connections.iter().filter(|connection| connection.kind == Kind::Data);
+        let count = own.filter(|connection| Opcode(connection.service << 5).service() == service).count();
+        (count > 0).then(|| format!("{} of {}", group(count as u64), service.name()))
+    };
+    let found: Vec<String> = [Service::Uc, Service::Ud].into_iter().filter_map(unreliable).collect();
+    if found.is_empty() {
+        return Vec::new();
+    }
+    vec![format!("connections without acknowledgements ({}) have no times from request to answer", found.join(", "))]
+}
+
 /// Set-up (REQ to RTU) and tear-down (DREQ to DREP) of connections, by who begins it and with whom.
 fn connections(cm: &[CmRow]) -> BTreeMap<(&'static str, Endpoint, Endpoint), Histogram> {
     let mut begun: BTreeMap<(&str, Endpoint, Endpoint, u32), i64> = BTreeMap::new();
@@ -79,10 +156,10 @@ fn connections(cm: &[CmRow]) -> BTreeMap<(&'static str, Endpoint, Endpoint), His
                 continue;
             }
             // The one who asked confirms the connection, the other one its end.
-            "RTU" => begun.remove(&("REQ", src, dst, id)).map(|from_ns| ("set_up", src, dst, from_ns)),
+            "RTU" => begun.remove(&("REQ", src, dst, id)).map(|from_ns| (SET_UP, src, dst, from_ns)),
             "DREP" => {
                 let asked = row.remote_comm_id.and_then(|id| begun.remove(&("DREQ", dst, src, id)));
-                asked.map(|from_ns| ("tear_down", dst, src, from_ns))
+                asked.map(|from_ns| (TEAR_DOWN, dst, src, from_ns))
             }
             _ => None,
         };
@@ -95,7 +172,7 @@ fn connections(cm: &[CmRow]) -> BTreeMap<(&'static str, Endpoint, Endpoint), His
 }
 
 /// A time for people: three digits and a unit.
-fn time(ns: f64) -> String {
+pub(super) fn time(ns: f64) -> String {
     if ns == 0.0 {
         return "0".to_owned();
     }
@@ -109,7 +186,7 @@ fn time(ns: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-fn size(from_bytes: Option<u64>) -> String {
+pub(super) fn size(from_bytes: Option<u64>) -> String {
     match from_bytes {
         None => "-".to_owned(),
         Some(from) if from < 2 => format!("{from} B"),
@@ -117,13 +194,50 @@ fn size(from_bytes: Option<u64>) -> String {
     }
 }
 
-/// A table for people.
+/// What a capture must hold for times of an interval, or for any.
 #[must_use]
-pub fn table(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64) -> String {
+pub fn takes(interval: Option<&str>) -> &'static str {
+    let known = Interval::ALL.into_iter().find(|known| Some(known.name()) == interval);
+    match (known, interval) {
+        (Some(Interval::Message), _) => {
+            "no message of several packets is in the capture from its first to its last packet"
+        }
+        (Some(Interval::Interval), _) => "no connection carries two messages in the capture",
+        (Some(Interval::Transit), _) => {
+            "packets must be seen at both ports: by a sink that both are mirrored to, or in the captures of both, given together without --no-align"
+        }
+        (Some(Interval::RendezvousRequest | Interval::RendezvousData | Interval::RendezvousCompletion), _) => {
+            "an MPI library must be recognised, and messages that are long enough for a rendezvous must be in the capture with both directions"
+        }
+        (Some(Interval::MpiMessage), _) => {
+            "an MPI library must be recognised, and its messages must be seen at both ports: by a sink that both are mirrored to, or in the captures \
+             of both, given together"
+        }
+        (None, Some(SET_UP)) => "no connection was set up by connection management messages while the capture ran",
+        (None, Some(TEAR_DOWN)) => {
+            "no connection was torn down by connection management messages while the capture ran"
+        }
+        (Some(Interval::Acknowledged | Interval::FirstResponse | Interval::LastResponse), _) | (None, _) => {
+            "acknowledgements and responses belong to the reliable services, and both directions must be in the capture"
+        }
+    }
+}
+
+/// What stands in the place of a table without rows, where this interval is wanted alone or all are.
+#[must_use]
+pub fn nothing(profile: &Profile, interval: Option<&str>) -> String {
+    match interval {
+        _ if !profile.times_read => format!("{NOT_MEASURED}\n"),
+        None => format!("no time could be measured: {}\n", takes(None)),
+        Some(name) => format!("no time of the interval `{name}` could be measured: {}\n", takes(interval)),
+    }
+}
+
+/// A table for people; without rows, what is said of `nothing`.
+#[must_use]
+pub fn table(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, nothing: &str) -> String {
     if latencies.is_empty() {
-        return "no time could be measured: acknowledgements and responses belong to the reliable services, and both directions must be in the \
-                capture\n"
-            .to_owned();
+        return nothing.to_owned();
     }
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
@@ -190,7 +304,7 @@ pub fn csv(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn Wr
 }
 
 /// Whole numbers as such, others to a tenth of a nanosecond.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
@@ -218,7 +332,7 @@ pub fn json(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn W
 pub fn collie(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut times = Histogram::default();
     for row in &profile.latencies {
-        if matches!(row.timing.interval, Interval::Acknowledged | Interval::LastResponse) {
+        if row.timing.interval.is_answer() {
             times.merge(&row.histogram);
         }
     }

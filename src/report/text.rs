@@ -215,9 +215,9 @@ pub fn timeline_table(timeline: &Timeline, style: &Style) -> String {
     let seconds = line_ns as f64 / 1e9;
     let largest = lines.iter().map(|line| line.wire_bytes).max().unwrap_or(0);
     let rate = Scale::for_table(Unit::WireBytes, (largest as f64 / seconds) as u64);
-    let room = style.width.saturating_sub(54).clamp(10, 60);
+    let room = style.width.saturating_sub(58).clamp(10, 60);
     let mut text = format!(
-        "traffic over time, {} per line, from {}\n{:>10} {:>10} {:>12} {:>14}\n",
+        "traffic over time, {} per line, from {}; time in s from the first packet\n{:>14} {:>10} {:>12} {:>14}\n",
         units::duration(line_ns),
         units::utc(start_ns),
         "time [s]",
@@ -226,12 +226,13 @@ pub fn timeline_table(timeline: &Timeline, style: &Style) -> String {
         format!("wire {}/s", rate.unit()),
     );
     for (index, line) in lines.iter().enumerate() {
-        let time = index as f64 * seconds;
+        let line_start_ns = start_ns.saturating_add(line_ns.saturating_mul(index as i64));
+        let time = units::seconds_since(timeline.origin_ns, line_start_ns);
         let bar = (line.wire_bytes as f64 / largest.max(1) as f64 * room as f64).round() as usize;
         let shown = rate.show((line.wire_bytes as f64 / seconds) as u64);
         let _ = writeln!(
             text,
-            "{time:>10.3} {:>10} {:>12} {shown:>14}  {}",
+            "{time:>14} {:>10} {:>12} {shown:>14}  {}",
             group(line.messages),
             group(line.packets),
             "█".repeat(bar)

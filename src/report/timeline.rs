@@ -29,6 +29,8 @@ pub struct Timeline {
     pub selection: Selection,
     /// Width of a bin in nanoseconds.
     pub bin_ns: i64,
+    /// The first packet of the captures, from which times are told, in nanoseconds since the epoch.
+    pub origin_ns: i64,
     /// Sorted by time, sender, receiver.
     pub bins: Vec<TimelineBin>,
 }
@@ -63,6 +65,7 @@ pub fn timeline(profile: &Profile, by: By, selection: Selection, bin_ns: Option<
         let key = (time_ns, who.sender(connection), who.receiver(connection));
         cells.entry(key).or_default().add(by, selection, &row.traffic, has_mpi);
     }
+    let origin_ns = super::origin_ns(profile, cells.keys().map(|(time_ns, ..)| *time_ns).next());
     let bins = cells.into_iter().map(|((time_ns, src, dst), cell)| TimelineBin { time_ns, src, dst, cell }).collect();
-    Ok(Timeline { by, selection, bin_ns: wanted_ns, bins })
+    Ok(Timeline { by, selection, bin_ns: wanted_ns, origin_ns, bins })
 }

@@ -1,5 +1,6 @@
 //! Numbers for people.
 
+pub(super) use crate::model::duration;
 use crate::report::matrix::Unit;
 
 /// Binary units of bytes.
@@ -71,16 +72,9 @@ pub(super) fn group(value: u64) -> String {
     text
 }
 
-/// A duration in the largest unit that leaves no fraction beyond three digits.
-pub(super) fn duration(ns: i64) -> String {
-    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
-    for (unit_ns, name) in units {
-        if ns >= unit_ns && ns % (unit_ns / 1_000) == 0 {
-            let text = format!("{:.3}", ns as f64 / unit_ns as f64);
-            return format!("{} {name}", text.trim_end_matches('0').trim_end_matches('.'));
-        }
-    }
-    format!("{ns} ns")
+/// A count and what it is of, with an `s` where it is not one.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", group(count), if count == 1 { "" } else { "s" })
 }
 
 /// A measured duration, to three digits behind the point.
@@ -88,6 +82,13 @@ pub(super) fn span(ns: u64) -> String {
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     let fits = units.into_iter().find(|(unit_ns, _)| ns >= *unit_ns);
     fits.map_or_else(|| format!("{ns} ns"), |(unit_ns, name)| format!("{:.3} {name}", ns as f64 / unit_ns as f64))
+}
+
+/// Seconds from a moment, as `--from` and `--to` take them: exactly, and not below 0, as the first bin may start before the first packet.
+pub(super) fn seconds_since(origin_ns: i64, time_ns: i64) -> String {
+    let ns = (i128::from(time_ns) - i128::from(origin_ns)).max(0);
+    let (whole, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
+    if rest % 1000 == 0 { format!("{whole}.{:06}", rest / 1000) } else { format!("{whole}.{rest:09}") }
 }
 
 /// A time as RFC 3339 in UTC.
@@ -111,7 +112,10 @@ mod tests {
         assert_eq!(duration(1_500_000_000), "1.5 s");
         assert_eq!(duration(7), "7 ns");
         assert_eq!(duration(1_000_001), "1000.001 us");
+        assert_eq!([counted(1, "NAK"), counted(0, "NAK"), counted(2000, "NAK")], ["1 NAK", "0 NAKs", "2 000 NAKs"]);
         assert_eq!([999, 1_500, 491_520_000].map(span), ["999 ns", "1.500 us", "491.520 ms"]);
+        assert_eq!(seconds_since(-500, 1_500_000_000), "1.500000500");
+        assert_eq!([seconds_since(1_000, 61_000), seconds_since(7, 3)], ["0.000060", "0.000000"]);
         assert_eq!(utc(0), "1970-01-01T00:00:00.000000Z");
     }
 }

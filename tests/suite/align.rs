@@ -3,7 +3,7 @@
 use crate::runs::{self, Run};
 use crate::tools::{ibscope, in_parallel, result};
 use ibscope::model::profile::Input;
-use ibscope::model::{Interval, Profile};
+use ibscope::model::{Clock, Interval, Profile};
 use ibscope::pipeline::{self, Options};
 use ibscope::report::By;
 use ibscope::report::latency::{Apart, latencies};
@@ -25,20 +25,22 @@ impl Set {
     }
 }
 
-/// A copy of a nanosecond pcap file with other times, and its first time before.
+/// A copy of a classic pcap file with other times, and its first time before.
 fn set(file: &Path, clock: Set, folder: &Path) -> (PathBuf, i64) {
     let mut bytes = runs::decompressed(file);
+    // Magic of files in nanoseconds; the others have microseconds.
+    let unit_ns: i64 = if bytes[..4] == [0x4D, 0x3C, 0xB2, 0xA1] { 1 } else { 1000 };
     let mut at = 24;
     let mut first_ns = None;
     while at < bytes.len() {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("word"));
         let length = word(at + 8) as usize;
-        let time_ns = i64::from(word(at)) * 1_000_000_000 + i64::from(word(at + 4));
+        let time_ns = i64::from(word(at)) * 1_000_000_000 + i64::from(word(at + 4)) * unit_ns;
         let first_ns = *first_ns.get_or_insert(time_ns);
         let set_ns = time_ns + clock.shift_ns(time_ns - first_ns);
         let set_ns = set_ns - set_ns % clock.resolution_ns;
         bytes[at..at + 4].copy_from_slice(&((set_ns / 1_000_000_000) as u32).to_le_bytes());
-        bytes[at + 4..at + 8].copy_from_slice(&((set_ns % 1_000_000_000) as u32).to_le_bytes());
+        bytes[at + 4..at + 8].copy_from_slice(&((set_ns % 1_000_000_000 / unit_ns) as u32).to_le_bytes());
         at += 16 + length;
     }
     let name = file.file_name().expect("name").to_string_lossy().replace(".zst", "");
@@ -195,32 +197,164 @@ fn one_direction_alone_is_not_enough() {
     assert!(ran.stdout.contains(what), "{}", ran.stdout);
 }
 
-/// A manifest's word goes first; it is given by the path of the capture.
+/// A manifest's word goes first; it is given by the path of the capture. A capture that it does not name is held against those that it does.
 #[test]
 fn a_manifest_sets_clocks() {
     let run = runs::named("perf-send-lat");
     let folder = tempfile::tempdir().expect("folder");
     let (moved, first_ns) =
         set(&run.node(2), Set { ahead_ns: 60_000_000_000, ppm: 0.0, resolution_ns: 1 }, folder.path());
-    let manifest = folder.path().join("manifest.json");
-    let clock = format!(r#"{{"at_ns": {first_ns}, "offset_ns": 60000000000, "uncertainty_ns": 700}}"#);
-    let text = format!(
-        r#"{{"version": 1, "job_id": 1, "captures": [{{"sink": "node2", "file": "node2.pcap", "port_guids": [], "clock": {clock}}}]}}"#
-    );
-    std::fs::write(&manifest, text).expect("manifest");
-    let manifest = manifest.to_str().expect("path");
-    let arguments = ["matrix", "--format", "csv"];
-    let straight = result(&arguments, &run.every_node());
-    assert_eq!(result(&[&arguments[..], &["--manifest", manifest]].concat(), &[run.node(1), moved.clone()]), straight);
-    // A clock that is known to part of a second only is left to the packets, unless they may not be asked.
-    let coarse = folder.path().join("coarse.json");
-    let text = std::fs::read_to_string(manifest).expect("text");
-    std::fs::write(&coarse, text.replace("_ns\": 700", "_ns\": 500000000").replace("60000000000", "0")).expect("text");
-    let coarse = [&arguments[..], &["--manifest", coarse.to_str().expect("path")]].concat();
-    assert_eq!(result(&coarse, &[run.node(1), moved.clone()]), straight);
-    assert_ne!(result(&[&coarse[..], &["--no-align"]].concat(), &[run.node(1), moved.clone()]), straight);
-    // The wrong one is believed too: it is the user's word.
-    std::fs::write(manifest, std::fs::read_to_string(manifest).expect("text").replace("60000000000", "0"))
-        .expect("text");
-    assert_ne!(result(&[&arguments[..], &["--manifest", manifest]].concat(), &[run.node(1), moved]), straight);
+    std::fs::copy(run.node(1), folder.path().join("node1.pcap.zst")).expect("copy");
+    let paths = [folder.path().join("node1.pcap.zst"), moved];
+    let place = folder.path().join("manifest.json");
+    let given = |clocks: &[(&str, i64)]| {
+        let capture = |(file, offset_ns): &(&str, i64)| {
+            let clock = format!(r#"{{"at_ns": {first_ns}, "offset_ns": {offset_ns}, "uncertainty_ns": 700}}"#);
+            format!(r#"{{"sink": "node", "file": "{file}", "port_guids": [], "clock": {clock}}}"#)
+        };
+        let captures = clocks.iter().map(capture).collect::<Vec<_>>().join(", ");
+        std::fs::write(&place, format!(r#"{{"version": 1, "job_id": 1, "captures": [{captures}]}}"#))
+            .expect("manifest");
+        place.to_str().expect("path")
+    };
+    let matrix = ["matrix", "--format", "csv"];
+    let transit = ["latency", "--format", "csv", "--interval", "transit"];
+    for arguments in [&matrix[..], &transit] {
+        let straight = result(arguments, &run.every_node());
+        let with = |clocks: &[(&str, i64)]| result(&[arguments, &["--manifest", given(clocks)]].concat(), &paths);
+        assert!(straight.lines().count() > 1);
+        assert_eq!(with(&[("node2.pcap", 60_000_000_000)]), straight);
+        assert_eq!(with(&[("node2.pcap", 60_000_000_000), ("node1.pcap.zst", 0)]), straight);
+        if arguments == matrix {
+            // By the clock of the second one the first one is a minute behind.
+            assert_eq!(with(&[("node2.pcap", 0)]), straight);
+        }
+        // What is wrong is believed too: it is the user's word.
+        let wrong = [("node2.pcap", 0), ("node1.pcap.zst", 0)];
+        assert_ne!(with(&wrong), straight);
+        // But a clock that is known to part of a second only is left to the packets, unless they may not be asked.
+        let coarse = given(&wrong);
+        let text = std::fs::read_to_string(coarse).expect("manifest");
+        std::fs::write(coarse, text.replace("_ns\": 700", "_ns\": 500000000")).expect("manifest");
+        let coarse = [arguments, &["--manifest", coarse]].concat();
+        assert_eq!(result(&coarse, &paths), straight);
+        assert_ne!(result(&[&coarse[..], &["--no-align"]].concat(), &paths), straight);
+    }
+}
+
+/// The port of one node out of a sink of both: what it sends as it is seen first, what it gets as it is seen the second time.
+fn port(sink: &Path, lid: u16, folder: &Path) -> PathBuf {
+    let bytes = runs::decompressed(sink);
+    let mut port = bytes[..24].to_vec();
+    let mut sights: BTreeMap<&[u8], usize> = BTreeMap::new();
+    let mut at = 24;
+    while at < bytes.len() {
+        let length = u32::from_le_bytes(bytes[at + 8..at + 12].try_into().expect("length")) as usize;
+        let record = &bytes[at..at + 16 + length];
+        // Behind the pcap and the ERF header; LRH: DLID @2, SLID @6.
+        let packet = &record[32..];
+        let times = sights.entry(packet).or_default();
+        *times += 1;
+        let [to, from] = [2, 6].map(|at| u16::from_be_bytes([packet[at], packet[at + 1]]));
+        if if from == lid { *times % 2 == 1 } else { to == lid && *times % 2 == 0 } {
+            port.extend(record);
+        }
+        at += record.len();
+    }
+    let place = folder.join(format!("port{lid}.pcap"));
+    std::fs::write(&place, port).expect("port");
+    place
+}
+
+/// Packets, and samples of transits and of MPI messages from port to port.
+fn found(paths: &[PathBuf]) -> (u64, u64, u64, Vec<String>) {
+    let profile = analyze(paths, &Options::default());
+    let samples = |interval: Interval| {
+        let own = profile.latencies.iter().filter(|row| row.timing.interval == interval);
+        own.map(|row| row.histogram.samples()).sum()
+    };
+    let packets = profile.connections.iter().map(|row| row.traffic.packets).sum();
+    (packets, samples(Interval::Transit), samples(Interval::MpiMessage), profile.notes)
+}
+
+/// A sink that holds both ports beside one of them, by other clocks and in any order: everything counts once, and the sink's times are shown.
+#[test]
+fn a_sink_is_held_against_a_port() {
+    let run = runs::named("ompi-openib-mixed-2x2");
+    let folder = tempfile::tempdir().expect("folder");
+    let ports = [17, 18].map(|lid| port(&run.sink(), lid, folder.path()));
+    let clock = Set { ahead_ns: -7_000_000_000, ppm: 30.0, resolution_ns: 1000 };
+    let (moved, first_ns) = set(&run.sink(), clock, folder.path());
+    let alone = found(&[run.sink()]);
+    for paths in [vec![ports[0].clone(), moved.clone()], vec![moved.clone(), ports[1].clone()]] {
+        let (packets, transits, messages, _) = found(&paths);
+        assert_eq!((packets, transits, messages), (alone.0, alone.1, alone.2), "{paths:?}");
+    }
+    let profile = analyze(&[ports[0].clone(), moved], &Options::default());
+    let row = profile.inputs[1].clock.as_ref().expect("a clock");
+    let shift_ns = clock.shift_ns(row.at_ns - clock.ahead_ns - first_ns);
+    let error_ns = (row.offset_ns - shift_ns).abs();
+    assert!(error_ns <= row.uncertainty_ns as i64 + 1 && row.uncertainty_ns <= 5_000, "{error_ns}: {row:?}");
+}
+
+/// The same port twice says nothing of the way between ports, and takes nothing away.
+#[test]
+fn a_port_given_twice_shows_what_it_shows_once() {
+    let run = runs::named("ompi-rc-ring2");
+    let folder = tempfile::tempdir().expect("folder");
+    let (again, _) = set(&run.node(1), Set { ahead_ns: 2_000_000_000, ppm: 0.0, resolution_ns: 1 }, folder.path());
+    let (packets, transits, ..) = found(&run.every_node());
+    let (same_packets, none, ..) = found(&[run.node(1), again.clone()]);
+    assert_eq!((same_packets, none), (packets, 0));
+    let (all_packets, all_transits, ..) = found(&[run.node(1), again, run.node(2)]);
+    assert_eq!((all_packets, all_transits), (packets, transits));
+}
+
+/// Clocks that were set in mid-capture by 1 ms, or that are an hour apart, are not believed.
+#[test]
+fn what_is_no_clock_is_not_corrected() {
+    let run = runs::named("ompi-rc-ring2");
+    let folder = tempfile::tempdir().expect("folder");
+    let (hour, _) = set(&run.node(2), Set { ahead_ns: 3_600_000_000_000, ppm: 0.0, resolution_ns: 1 }, folder.path());
+    // The later half of the records 1 ms later.
+    let mut bytes = runs::decompressed(&run.node(2));
+    let mut at = 24;
+    while at < bytes.len() {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("word"));
+        let (length, ns) = (word(at + 8) as usize, word(at + 4));
+        if at > bytes.len() / 2 && ns < 999_000_000 {
+            bytes[at + 4..at + 8].copy_from_slice(&(ns + 1_000_000).to_le_bytes());
+        }
+        at += 16 + length;
+    }
+    let jump = folder.path().join("jump.pcap");
+    std::fs::write(&jump, bytes).expect("jump");
+    for path in [hour, jump] {
+        let profile = analyze(&[run.node(1), path.clone()], &Options::default());
+        assert_eq!(profile.inputs[1].clock, None, "{path:?}");
+        assert!(profile.notes.iter().any(|note| note.contains("contradict each other")), "{:?}", profile.notes);
+        assert!(profile.latencies.iter().all(|row| row.timing.interval != Interval::Transit), "{path:?}");
+    }
+}
+
+/// What a manifest says of some clocks, the others are held against.
+#[test]
+fn given_clocks_lead() {
+    let run = runs::named("ompi-rc-notrace-mixed-4x1");
+    let folder = tempfile::tempdir().expect("folder");
+    let clock = Set { ahead_ns: 3_000_000_000, ppm: 0.0, resolution_ns: 1 };
+    let (moved, first_ns) = set(&run.node(2), clock, folder.path());
+    let paths = [run.node(1), moved.clone(), run.node(3)];
+    // Node 1's clock is said to be 1 s ahead.
+    let given = |path: PathBuf, offset_ns: i64| {
+        (path, (Clock { own_ns: first_ns, reference_ns: first_ns - offset_ns, gain: 0.0 }, 100))
+    };
+    let clocks = BTreeMap::from([given(run.node(1), 1_000_000_000), given(run.node(3), 1_000_000_000)]);
+    let profile = analyze(&paths, &Options { clocks, ..Options::default() });
+    let row = profile.inputs[1].clock.as_ref().expect("a clock");
+    assert_eq!(row.reference, "manifest");
+    let error_ns = (row.offset_ns - 4_000_000_000).unsigned_abs();
+    assert!(error_ns <= row.uncertainty_ns && row.uncertainty_ns <= 5_000, "{error_ns}: {row:?}");
+    let straight = found(&[run.node(1), run.node(2), run.node(3)]).0;
+    assert_eq!(profile.connections.iter().map(|row| row.traffic.packets).sum::<u64>(), straight);
 }

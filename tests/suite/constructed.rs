@@ -3,7 +3,7 @@
 //! Layouts are those of the sources named in `parsers/src/mpi`; P is the start of the payload, numbers are little-endian.
 
 use crate::wire::{Cells, Queue, Wire, by_rank, profile};
-use ibscope::model::Profile;
+use ibscope::model::{Interval, Profile};
 use ibscope::report::matrix::Selection;
 use std::collections::BTreeMap;
 
@@ -15,6 +15,8 @@ struct Job {
     queues: BTreeMap<(usize, usize), Queue>,
     p2p: Cells,
     collective: Cells,
+    /// Messages whose receiver was asked first, and those of them that one side has said to be done.
+    rendezvous: [u64; 2],
 }
 
 impl Job {
@@ -27,6 +29,7 @@ impl Job {
             queues: pairs.filter(|(src, dst)| src != dst).map(queue).collect(),
             p2p: Cells::new(),
             collective: Cells::new(),
+            rendezvous: [0; 2],
         }
     }
 
@@ -70,6 +73,12 @@ impl Job {
         (cell.0, cell.1) = (cell.0 + 1, cell.1 + mpi_bytes as u64);
     }
 
+    /// The message was a rendezvous.
+    fn asked(&mut self, is_done: bool) {
+        self.rendezvous[0] += 1;
+        self.rendezvous[1] += u64::from(is_done);
+    }
+
     /// Analyses the capture: every process is named, and all messages are there.
     fn check(&mut self) -> Profile {
         let messages: u64 = self.p2p.values().chain(self.collective.values()).map(|cell| cell.0).sum();
@@ -85,6 +94,14 @@ impl Job {
         named.dedup();
         assert_eq!(named, expected.collect::<Vec<_>>(), "{case}");
         assert_eq!(profile.coverage.icrc_ok, self.wire.packets());
+        let samples = |interval| {
+            let rows = profile.latencies.iter().filter(|row| row.timing.interval == interval);
+            rows.map(|row| row.histogram.samples()).sum::<u64>()
+        };
+        let [asked, done] = self.rendezvous;
+        let phases = [Interval::RendezvousRequest, Interval::RendezvousData, Interval::RendezvousCompletion];
+        assert_eq!(phases.map(samples), [asked, asked, done], "phases of rendezvous; {case}");
+        assert_eq!(samples(Interval::MpiMessage), 0, "a capture of one port");
         profile
     }
 }
@@ -246,6 +263,7 @@ fn mvapich2_eager_and_rendezvous() {
             job.send(back, &mvapich2::clear_to_send(next(back), bytes));
             job.write(pair, BUFFER, &data(bytes));
             job.send(pair, &mvapich2::finish(next(pair)));
+            job.asked(true);
             job.sent(pair, is_collective(number), bytes);
         } else {
             let bytes = length(number);
@@ -524,6 +542,7 @@ fn ucx_job(wrap: impl Fn(Vec<u8>) -> Vec<u8>, rts: impl Fn(u64, usize, u64) -> V
                 job.send(pair, &wrap(rts(tag, bytes, request)));
                 job.read(back, BUFFER, bytes);
                 job.send(back, &wrap(ucx::answer(request)));
+                job.asked(true);
                 bytes
             }
             _ => {
@@ -599,6 +618,8 @@ mod ob1 {
     const FIN: u8 = 0x49;
     const SOURCE_REQUEST: u64 = 0x5566_0000_1000;
     const RECEIVER_REQUEST: u64 = 0x5566_0000_2000;
+    pub(super) const SOURCE_FRAGMENT: u64 = 0x5566_0000_3000;
+    pub(super) const RECEIVER_FRAGMENT: u64 = 0x5566_0000_4000;
 
     /// Rank, MPI tag, context and number of the message.
     pub(super) type Identity = (u32, i32, u16, u16);
@@ -630,7 +651,7 @@ mod ob1 {
     /// As RNDV, then fragment u64 H+32, address u64 H+40, keys u32 H+48 and H+52.
     pub(super) fn get(identity: Identity, length_bytes: usize) -> Vec<u8> {
         let header = matching(header(RGET, 8, 56), identity).u64(20, length_bytes as u64).u64(28, SOURCE_REQUEST);
-        header.u64(36, 0x5566_0000_3000).u64(44, BUFFER).u32(52, R_KEY).u32(56, R_KEY + 1).0
+        header.u64(36, SOURCE_FRAGMENT).u64(44, BUFFER).u32(52, R_KEY).u32(56, R_KEY + 1).0
     }
 
     /// Requests H+8 and H+16, offset H+24, size H+32.
@@ -647,13 +668,13 @@ mod ob1 {
 
     /// Request H+8, fragment H+16, receiver's request H+24, offset H+32, address H+40, size H+48, key H+56.
     pub(super) fn put(offset: usize, length_bytes: usize) -> Vec<u8> {
-        let header = header(PUT, 0, 64).u64(12, SOURCE_REQUEST).u64(20, 0x5566_0000_4000).u64(28, RECEIVER_REQUEST);
+        let header = header(PUT, 0, 64).u64(12, SOURCE_REQUEST).u64(20, RECEIVER_FRAGMENT).u64(28, RECEIVER_REQUEST);
         header.u64(36, offset as u64).u64(44, BUFFER).u64(52, length_bytes as u64).u32(60, R_KEY).u32(64, R_KEY).0
     }
 
     /// Size H+8, fragment H+16.
-    pub(super) fn finish(length_bytes: usize) -> Vec<u8> {
-        header(FIN, 0, 24).u64(12, length_bytes as u64).u64(20, 0x5566_0000_4000).0
+    pub(super) fn finish(fragment: u64, length_bytes: usize) -> Vec<u8> {
+        header(FIN, 0, 24).u64(12, length_bytes as u64).u64(20, fragment).0
     }
 
     /// Network byte order (flag 2): built for machines of different kinds, where a MATCH has 16 bytes and not 14.
@@ -750,6 +771,7 @@ fn ob1_rendezvous_with_fragments() {
         for (index, part) in whole[first..].chunks(65_536 - 36).enumerate() {
             job.send(pair, &ob1::fragment(first + index * (65_536 - 36), part));
         }
+        job.asked(false);
     });
 }
 
@@ -761,7 +783,8 @@ fn ob1_rendezvous_with_put() {
         job.send(pair, &ob1::rendezvous(identity, bytes, &whole[..first]));
         job.send(back, &ob1::put(first, bytes - first));
         job.write(pair, BUFFER, &whole[first..]);
-        job.send(pair, &ob1::finish(bytes - first));
+        job.send(pair, &ob1::finish(ob1::RECEIVER_FRAGMENT, bytes - first));
+        job.asked(true);
     });
 }
 
@@ -771,7 +794,8 @@ fn ob1_rendezvous_with_get() {
     ob1_rendezvous(|job, pair, back, identity, bytes| {
         job.send(pair, &ob1::get(identity, bytes));
         job.read(back, BUFFER, bytes);
-        job.send(back, &ob1::finish(bytes));
+        job.send(back, &ob1::finish(ob1::SOURCE_FRAGMENT, bytes));
+        job.asked(true);
     });
 }
 

@@ -15,7 +15,7 @@ const READ_REQUEST: u8 = 0x0C;
 const ACKNOWLEDGE: u8 = 0x11;
 
 /// The sums of a profile.
-fn total(profile: &Profile) -> (Health, Repeats) {
+pub(crate) fn total(profile: &Profile) -> (Health, Repeats) {
     let mut health = Health::default();
     let mut repeats = Repeats::default();
     profile.health.iter().for_each(|row| health += row.health);
@@ -30,17 +30,17 @@ fn health(paths: &[PathBuf]) -> Health {
 
 /// A RoCE packet of a reliable connection in a file, read by hand: Ethernet 14, IPv4 20, UDP 8, BTH 12.
 #[derive(Clone, Copy, Debug)]
-struct Packet {
+pub(crate) struct Packet {
     record: usize,
     time_ns: i64,
     src: [u8; 4],
     dst: [u8; 4],
     dest_qp: u32,
-    opcode: u8,
-    psn: u32,
+    pub(crate) opcode: u8,
+    pub(crate) psn: u32,
     /// PSNs that it takes.
     span: u32,
-    syndrome: u8,
+    pub(crate) syndrome: u8,
 }
 
 impl Packet {
@@ -53,13 +53,13 @@ impl Packet {
         matches!(self.opcode, 0x0D..=0x10 | 0x12)
     }
 
-    fn connection(&self) -> ([u8; 4], [u8; 4], u32) {
+    pub(crate) fn connection(&self) -> ([u8; 4], [u8; 4], u32) {
         (self.src, self.dst, self.dest_qp)
     }
 }
 
 /// The packets of reliable connections in a RoCE capture.
-fn packets(file: &[u8]) -> Vec<Packet> {
+pub(crate) fn packets(file: &[u8]) -> Vec<Packet> {
     let mut packets = Vec::new();
     for (record, raw) in walk(file).iter().enumerate() {
         let frame = raw.data(file);
@@ -207,7 +207,7 @@ fn health_is_that_of_the_recorded_runs_from_every_place() {
 }
 
 /// A capture without some of its records.
-fn without(file: &[u8], deleted: &BTreeSet<usize>) -> Vec<u8> {
+pub(crate) fn without(file: &[u8], deleted: &BTreeSet<usize>) -> Vec<u8> {
     let mut kept = file[..HEADER_BYTES].to_vec();
     let records = walk(file);
     let stay = records.iter().enumerate().filter(|(record, _)| !deleted.contains(record));

@@ -2,7 +2,7 @@
 
 use crate::recorded::{every_way, is_mpi, profile};
 use crate::runs;
-use crate::tools::{in_parallel, result};
+use crate::tools::{ibscope, in_parallel, result};
 use ibscope::model::{Histogram, Profile};
 use ibscope::report::By;
 use ibscope::report::latency::{Apart, Key, latencies};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// By interval, verb, sender and receiver, all sizes together; nodes by number.
-fn by_pair(profile: &Profile) -> BTreeMap<(&'static str, &'static str, u8, u8), Histogram> {
+pub(crate) fn by_pair(profile: &Profile) -> BTreeMap<(&'static str, &'static str, u8, u8), Histogram> {
     let node = |label: &str| match label.strip_prefix("10.77.0.") {
         Some(node) => node.parse().expect("node"),
         None => label.parse::<u8>().expect("LID") - 16,
@@ -50,6 +50,19 @@ fn every_request_of_perftest_gives_one_sample() {
     });
 }
 
+/// Where nothing is acknowledged that is said, beside what there is.
+#[test]
+fn services_without_acknowledgements_are_named() {
+    for (name, service) in [("perf-uc-write-lat", "2 of UC"), ("perf-ud-send-lat", "2 of UD")] {
+        let ran = ibscope(["latency".as_ref(), runs::named(name).node(1).as_os_str()]);
+        let what =
+            format!("note: connections without acknowledgements ({service}) have no times from request to answer");
+        assert!(ran.stderr.contains(&what) && !ran.stdout.contains("acknowledged"), "{name}: {}", ran.stderr);
+    }
+    let ran = ibscope(["latency".as_ref(), runs::named("perf-send-lat").node(1).as_os_str()]);
+    assert!(!ran.stderr.contains("without acknowledgements"), "{}", ran.stderr);
+}
+
 /// The figures of runs/README.md at node1's port: request to response of `read_lat` 204 us on average and 188 us in the median, and half the median
 /// interval between SENDs of `send_lat` 423 us.
 #[test]
@@ -78,37 +91,54 @@ fn added_delay_is_measured() {
     }
 }
 
-/// A slow second method: SENDs and WRITEs by RC that ask for an ACK, and the first ACK at or after their PSN, in file order.
-#[test]
-fn samples_and_times_are_those_of_a_slow_look() {
+/// What a slow second method finds at the port of node 1.
+pub(crate) struct SlowLook {
+    /// Node that asked, when, and how long until the ACK, in nanoseconds.
+    pub(crate) answered: Vec<(u8, u64, u64)>,
+    /// Node that sent a message, and when.
+    pub(crate) sent: Vec<(u8, u64)>,
+}
+
+/// SENDs and WRITEs of one packet by RC, and the first ACK at or after the PSN of those that ask for one, in file order.
+pub(crate) fn slow_look(run: &runs::Run) -> SlowLook {
     const SEND_ONLY: [u8; 2] = [0x04, 0x05];
     const WRITE_ONLY: u8 = 0x0A;
+    let mut waiting: Vec<(u8, u32, u64)> = Vec::new();
+    let mut look = SlowLook { answered: Vec::new(), sent: Vec::new() };
+    let mut seen = std::collections::BTreeSet::new();
+    for (time_ns, frame) in runs::timed_records(&run.node(1)).iter().filter(|(_, frame)| runs::is_roce(frame)) {
+        // Ethernet 14, IPv4 20, UDP 8, BTH: opcode @0, destination queue pair @5, AckReq in @8, PSN @9; AETH syndrome @12.
+        let (src, bth) = (frame[29], &frame[42..]);
+        let psn = u32::from_be_bytes([0, bth[9], bth[10], bth[11]]);
+        let is_request = SEND_ONLY.contains(&bth[0]) || bth[0] == WRITE_ONLY;
+        if is_request && bth[5..8] > [0, 0, 1][..] && seen.insert((src, psn)) {
+            look.sent.push((src, *time_ns));
+            if bth[8] & 0x80 != 0 {
+                waiting.push((src, psn, *time_ns));
+            }
+        } else if bth[0] == 0x11 && bth[12] & 0x60 == 0 {
+            waiting.retain(|&(asker, asked, from_ns)| {
+                let is_covered = asker != src && psn.wrapping_sub(asked) & 0xFF_FFFF < 1 << 23;
+                if is_covered {
+                    look.answered.push((asker, from_ns, time_ns - from_ns));
+                }
+                !is_covered
+            });
+        }
+    }
+    look
+}
+
+#[test]
+fn samples_and_times_are_those_of_a_slow_look() {
     for (name, verb) in [("perf-send-lat", "SEND"), ("perf-write-lat", "WRITE")] {
         let run = runs::named(name);
-        let mut waiting: Vec<(u8, u32, u64)> = Vec::new();
-        let mut times: BTreeMap<u8, Vec<u64>> = BTreeMap::new();
-        let mut seen = std::collections::BTreeSet::new();
-        for (time_ns, frame) in runs::timed_records(&run.node(1)).iter().filter(|(_, frame)| runs::is_roce(frame)) {
-            // Ethernet 14, IPv4 20, UDP 8, BTH: opcode @0, destination queue pair @5, AckReq in @8, PSN @9; AETH syndrome @12.
-            let (src, bth) = (frame[29], &frame[42..]);
-            let psn = u32::from_be_bytes([0, bth[9], bth[10], bth[11]]);
-            let is_request = SEND_ONLY.contains(&bth[0]) || bth[0] == WRITE_ONLY;
-            let asks = is_request && bth[8] & 0x80 != 0 && bth[5..8] > [0, 0, 1][..];
-            if asks && seen.insert((src, psn)) {
-                waiting.push((src, psn, *time_ns));
-            } else if bth[0] == 0x11 && bth[12] & 0x60 == 0 {
-                waiting.retain(|&(asker, asked, from_ns)| {
-                    let is_covered = asker != src && psn.wrapping_sub(asked) & 0xFF_FFFF < 1 << 23;
-                    if is_covered {
-                        times.entry(asker).or_default().push(time_ns - from_ns);
-                    }
-                    !is_covered
-                });
-            }
-        }
+        let look = slow_look(&run);
         let found = by_pair(&profile(&[run.node(1)]));
         for (src, dst) in [(1, 2), (2, 1)] {
-            let (found, mut slow) = (&found[&("acknowledged", verb, src, dst)], times[&src].clone());
+            let found = &found[&("acknowledged", verb, src, dst)];
+            let own = look.answered.iter().filter(|(asker, ..)| *asker == src);
+            let mut slow: Vec<u64> = own.map(|(.., ns)| *ns).collect();
             slow.sort_unstable();
             assert_eq!(found.samples(), slow.len() as u64, "{name}: {src} to {dst}");
             assert_eq!((found.min(), found.max()), (slow[0], slow[slow.len() - 1]), "{name}: {src} to {dst}");
@@ -186,5 +216,21 @@ fn every_form_says_the_same() {
         [&["latency"][..], &["latency", "--by", "endpoint", "--format", "json"], &["latency", "--format", "collie"]]
     {
         assert_eq!(result(arguments, &[&place]), result(arguments, &[&path]), "{arguments:?}");
+    }
+}
+
+/// Whatever the table shows can be asked for alone, and is the same then; MPI messages and their phases too.
+#[test]
+fn each_interval_can_be_shown_alone() {
+    let paths = [runs::named("ompi-rc-ring2").sink()];
+    let csv = |arguments: &[&str]| result(&[&["latency", "--format", "csv"], arguments].concat(), &paths);
+    let all = csv(&[]);
+    let names: std::collections::BTreeSet<&str> =
+        all.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
+    assert!(names.contains("mpi_message") && names.contains("acknowledged"), "{names:?}");
+    for name in names {
+        let is_shown = |line: &&str| line.starts_with(&format!("{name},")) || line.starts_with("interval,verb");
+        let own: Vec<&str> = all.lines().filter(is_shown).collect();
+        assert_eq!(csv(&["--interval", name]).lines().collect::<Vec<_>>(), own, "{name}");
     }
 }

@@ -178,8 +178,12 @@ fn any_number_of_threads_writes_the_same_bytes() {
             assert_eq!(ibscope::pipeline::load(&place).expect("read"), profile, "{case}, {threads} threads");
             let widened = profile.notes.iter().any(|note| note.contains("widened"));
             assert_eq!(widened, case == "few");
+            // Both timelines were.
+            let is_wider = |bin_ns: i64| bin_ns > ibscope::pipeline::DEFAULT_BIN_NS;
+            let [traffic, times] = [profile.bin_ns, profile.latency_bin_ns].map(is_wider);
+            assert_eq!((traffic, times), (widened, widened), "{case}");
             let written = files(&place);
-            assert_eq!(written.len(), 8);
+            assert_eq!(written.len(), 10);
             match &first {
                 None => first = Some(written),
                 Some(first) => assert!(*first == written, "{case}: {threads} threads differ from 1"),

@@ -5,7 +5,7 @@ use crate::runs;
 use crate::tools::random;
 use crate::wire::{Queue, Wire, profile};
 use ibscope::model::Profile;
-use ibscope::model::profile::ConnectionRow;
+use ibscope::model::profile::{ConnectionRow, LatencyRow};
 use ibscope_parsers::Lid;
 use std::path::PathBuf;
 
@@ -43,7 +43,11 @@ fn labelled(profile: &Profile) -> Vec<String> {
             traffic.collective_messages
         )
     };
-    profile.connections.iter().filter(|connection| is_ours(connection)).filter(says_something).map(line).collect()
+    let of_mpi =
+        |row: &&LatencyRow| row.timing.interval.is_of_mpi() && is_ours(&profile.connections[row.connection as usize]);
+    let times = profile.latencies.iter().filter(of_mpi).map(|row| format!("times of MPI messages: {:?}", row.timing));
+    let rows = profile.connections.iter().filter(|connection| is_ours(connection));
+    rows.filter(says_something).map(line).chain(times).collect()
 }
 
 /// What is said of the built capture, alone or beside a recorded one, and where the recorded one's result changes: one

@@ -1,8 +1,8 @@
 //! The two check sums of a packet: ICRC (CRC-32, fields that routers change read as ones) and VCRC (CRC-16, native links).
 
+pub use crate::ib::vcrc::vcrc;
 use crate::ib::{Bth, Grh, ICRC_BYTES, Lrh, VCRC_BYTES};
 use crate::location::{Framed, Location};
-use ::crc::{Algorithm, Crc, Table};
 use crc32fast::Hasher;
 
 /// What comparing a check sum with the packet gave.
@@ -93,25 +93,6 @@ pub fn verify_icrc(data: &[u8], loc: &Location) -> CrcVerdict {
         (Some(_), Some(_)) => CrcVerdict::Bad,
         _ => CrcVerdict::Truncated,
     }
-}
-
-const VCRC_ALGORITHM: Algorithm<u16> = Algorithm {
-    width: 16,
-    poly: 0x100B,
-    init: 0xFFFF,
-    refin: true,
-    refout: true,
-    xorout: 0xFFFF,
-    check: 0,
-    residue: 0,
-};
-
-static VCRC: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&VCRC_ALGORITHM);
-
-/// The VCRC of `bytes` (LRH through ICRC), such that `to_le_bytes()` is what stands on the wire. Nothing is masked.
-#[must_use]
-pub fn vcrc(bytes: &[u8]) -> u16 {
-    VCRC.checksum(bytes)
 }
 
 /// Compares the packet's VCRC with its bytes. [`CrcVerdict::None`] on RoCE, and where the recorder left it out. A mismatch is no damage:

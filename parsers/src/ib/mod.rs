@@ -10,6 +10,7 @@ pub mod mad;
 mod opcode;
 #[cfg(test)]
 pub(crate) mod samples;
+mod vcrc;
 
 pub use bth::Bth;
 pub use cm::CmMessage;

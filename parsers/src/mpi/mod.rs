@@ -116,10 +116,12 @@ pub enum Part {
         receiver: Option<Name>,
         /// Address and length in bytes of the memory, where there is one; a length of 0 stands for all of the message.
         memory: Option<(u64, u64)>,
+        /// What [`Part::Done`] calls these data when they have been written.
+        done: Option<Name>,
     },
-    /// The receiver of a message has it, or all of its data. In the other direction.
+    /// The data of a message are where they belong: said by the receiver where it has READ or been sent them, by the sender where it has written them.
     Done {
-        /// The message: always a [`Name::Request`].
+        /// The message, or a part of it, as the one calls it to whom this is said.
         of: Name,
     },
     /// No message: credits, wire-up, acknowledgements that name no message ...
@@ -139,6 +141,8 @@ pub struct Start {
     pub name: Option<Name>,
     /// Where the receiver may READ the data: address and length in bytes (0: all of the message).
     pub memory: Option<(u64, u64)>,
+    /// What [`Part::Done`] calls it when the receiver has READ the data.
+    pub done: Option<Name>,
 }
 
 /// How a library sends a message.
@@ -177,6 +181,8 @@ pub enum Name {
     Request(u64),
     /// The receiver's request, which the sender repeats.
     Receiver(u64),
+    /// A piece of memory that one side offers to the other for READ or WRITE (`ob1`).
+    Fragment(u64),
 }
 
 /// Sender, tag and length of one MPI message.

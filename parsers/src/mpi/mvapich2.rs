@@ -98,7 +98,7 @@ pub enum Mvapich2 {
     /// The data of a rendezvous have been written or read.
     Finish {
         /// The request that is finished: the receiver's after WRITE, the sender's after READ.
-        request: i32,
+        of: Name,
     },
     /// A message whose envelope equals that of the last [`Self::Eager`] of up to 255 bytes on the same ring.
     CachedHeader {
@@ -171,7 +171,9 @@ pub fn send(payload: &[u8], message_bytes: Option<u32>) -> Option<Mvapich2> {
     let pointer = matches!(common.source, Source::Pointer(_));
     match (common.kind, message_bytes?) {
         (RPUT_FINISH | RGET_FINISH, length_bytes) if length_bytes == 24 || pointer && length_bytes <= 48 => {
-            Some(Mvapich2::Finish { request: i32::from_le_bytes(bytes(payload, 20)?) })
+            let request = i32::from_le_bytes(bytes(payload, 20)?) as u64;
+            let of = if common.kind == RPUT_FINISH { Name::Receiver(request) } else { Name::Request(request) };
+            Some(Mvapich2::Finish { of })
         }
         // The shapes of these types are known: what does not have them is something else.
         (EAGER_SEND | EAGER_SEND_CONTIG | FAST_EAGER | FAST_EAGER_WITH_REQ | RPUT_FINISH | RGET_FINISH, _) => None,
@@ -214,13 +216,14 @@ impl Mvapich2 {
                 let name = Some(Name::Request(sender_request as u64));
                 start(identity, Protocol::Rendezvous, data_bytes, message_bytes, name, address)
             }
-            Self::Cts { sender_request, receiver_request, data_bytes, address } => Part::Grant {
-                of: Name::Request(sender_request as u64),
-                receiver: Some(Name::Receiver(receiver_request as u64)),
-                memory: if address == 0 { None } else { Some((address, data_bytes)) },
-            },
+            Self::Cts { sender_request, receiver_request, data_bytes, address } => {
+                let receiver = Some(Name::Receiver(receiver_request as u64));
+                let (memory, done) = if address == 0 { (None, None) } else { (Some((address, data_bytes)), receiver) };
+                Part::Grant { of: Name::Request(sender_request as u64), receiver, memory, done }
+            }
             Self::CachedHeader { data_bytes, .. } => Part::Cached { mpi_bytes: data_bytes as u64 },
-            Self::Finish { .. } | Self::Other => Part::Control,
+            Self::Finish { of } => Part::Done { of },
+            Self::Other => Part::Control,
         }
     }
 }
@@ -234,8 +237,8 @@ const fn start(
     address: u64,
 ) -> Part {
     let envelope = Envelope { matching: Matching::Named(identity), length: Length::Stated(data_bytes) };
-    let memory = if address == 0 { None } else { Some((address, 0)) };
-    Part::Start(Start { envelope, protocol, header_bytes, name, memory })
+    let (memory, done) = if address == 0 { (None, None) } else { (Some((address, 0)), name) };
+    Part::Start(Start { envelope, protocol, header_bytes, name, memory, done })
 }
 
 /// The packet in a WRITE of `dma_bytes` into an eager RDMA ring: between two equal flags that hold its length.
@@ -498,7 +501,7 @@ mod tests {
         }
         let mut finish = header(4, POINTER);
         finish.extend([2, 0, 0, 0x2C]);
-        assert_eq!(whole(&finish), Some(Mvapich2::Finish { request: 0x2C00_0002 }));
+        assert_eq!(whole(&finish), Some(Mvapich2::Finish { of: Name::Receiver(0x2C00_0002) }));
         assert_eq!(whole(&header(12, POINTER)), Some(Mvapich2::Other));
     }
 
@@ -534,7 +537,7 @@ mod tests {
     fn started(protocol: Protocol, bytes: u64, header_bytes: u32, name: Option<Name>, address: u64) -> Part {
         let envelope = Envelope { matching: Matching::Named(IDENTITY), length: Length::Stated(bytes) };
         let memory = (address != 0).then_some((address, 0));
-        Part::Start(Start { envelope, protocol, header_bytes, name, memory })
+        Part::Start(Start { envelope, protocol, header_bytes, name, memory, done: memory.and(name) })
     }
 
     #[test]
@@ -555,9 +558,9 @@ mod tests {
         sent[40..48].fill(0);
         assert_eq!(part_of(&sent), asked(144, 0), "no address: the data come by SEND");
 
-        let granted = |memory| {
+        let granted = |memory: Option<(u64, u64)>| {
             let receiver = Some(Name::Receiver(0x2C00_0002));
-            Some(Part::Grant { of: Name::Request(0x2C00_0001), receiver, memory })
+            Some(Part::Grant { of: Name::Request(0x2C00_0001), receiver, memory, done: memory.and(receiver) })
         };
         let mut packet = clear(33);
         assert_eq!(part_of(&packet), granted(Some((ADDRESS, 1 << 20))));
@@ -566,7 +569,9 @@ mod tests {
 
         let mut finish = header(4, POINTER);
         finish.extend([2, 0, 0, 0x2C]);
-        assert_eq!(part_of(&finish), Some(Part::Control));
+        assert_eq!(part_of(&finish), Some(Part::Done { of: Name::Receiver(0x2C00_0002) }));
+        finish[0] = 5;
+        assert_eq!(part_of(&finish), Some(Part::Done { of: Name::Request(0x2C00_0002) }));
         assert_eq!(part_of(&header(12, POINTER)), Some(Part::Control));
         assert_eq!(part_of(&[0; 40]), None);
     }

@@ -105,11 +105,12 @@ pub fn eager_rdma(first: &Payload<'_>, dma_bytes: u32) -> Option<Part> {
     let part = Header::new(first, kind)?.part(Some(dma_bytes), FOOTER_BYTES)?;
     // The write states its own length, so that nothing depends on seeing its last packet.
     Some(match part {
-        Part::Start(Start { envelope, protocol, header_bytes, name, memory })
+        Part::Start(Start { envelope, protocol, header_bytes, name, memory, done })
             if envelope.length != Length::NotCaptured =>
         {
             let length = Length::Stated(envelope.length.of(u64::from(dma_bytes)));
-            Part::Start(Start { envelope: Envelope { length, ..envelope }, protocol, header_bytes, name, memory })
+            let envelope = Envelope { length, ..envelope };
+            Part::Start(Start { envelope, protocol, header_bytes, name, memory, done })
         }
         part => part,
     })
@@ -160,13 +161,15 @@ impl<'a> Header<'a> {
                 of: Name::Request(request),
                 receiver: self.long(20).map(Name::Receiver),
                 memory: None,
+                done: None,
             })),
             FRAG => Some(self.long(28).map_or(Part::Control, |request| Part::Data {
                 of: Name::Receiver(request),
                 header_bytes: RNDV_BYTES + footer_bytes,
             })),
             PUT => Some(self.put().unwrap_or(Part::Control)),
-            // NACK, GET and FIN: nothing that is needed to count messages.
+            FIN => Some(self.finished().map_or(Part::Control, |fragment| Part::Done { of: Name::Fragment(fragment) })),
+            // NACK and GET: nothing that is needed to count messages.
             _ => Some(Part::Control),
         }
     }
@@ -193,41 +196,43 @@ impl<'a> Header<'a> {
         if is_short {
             let envelope = Envelope { matching, length: Length::NotCaptured };
             let protocol = if self.kind == MATCH { Protocol::Eager } else { Protocol::Rendezvous };
-            return Some(Start { envelope, protocol, header_bytes: 0, name: None, memory: None });
+            return Some(Start { envelope, protocol, header_bytes: 0, name: None, memory: None, done: None });
         }
         if self.kind == MATCH {
             let match_bytes = if self.is_big_endian() { MATCH_PADDED_BYTES } else { MATCH_BYTES };
             let header_bytes = match_bytes + footer_bytes;
             let envelope = Envelope { matching, length: Length::Beyond(header_bytes) };
-            return Some(Start { envelope, protocol: Protocol::Eager, header_bytes, name: None, memory: None });
+            let protocol = Protocol::Eager;
+            return Some(Start { envelope, protocol, header_bytes, name: None, memory: None, done: None });
         }
         let stated_bytes = length_bytes.filter(|&bytes| bytes < LENGTH_LIMIT_BYTES)?;
-        let (header_bytes, memory) = if self.kind == RNDV {
+        let (header_bytes, offered) = if self.kind == RNDV {
             (RNDV_BYTES + footer_bytes, None)
         } else {
             // It ends with keys, whose length depends on the release, and has no data.
-            (message_bytes.unwrap_or(RGET_BYTES + footer_bytes), self.memory(stated_bytes))
+            (message_bytes.unwrap_or(RGET_BYTES + footer_bytes), self.offered(stated_bytes))
         };
         Some(Start {
             envelope: Envelope { matching, length: Length::Stated(stated_bytes) },
             protocol: Protocol::Rendezvous,
             header_bytes,
             name: self.long(28).map(Name::Request),
-            memory,
+            memory: offered.map(|(_, memory)| memory),
+            done: offered.map(|(fragment, _)| Name::Fragment(fragment)),
         })
     }
 
-    /// Where the data of a RGET are, in both its layouts: the number of segments of the older one is no pointer.
-    fn memory(&self, stated_bytes: u64) -> Option<(u64, u64)> {
+    /// Where the data of a RGET are, and what FIN calls them, in both its layouts: the number of segments of the older one is no pointer.
+    fn offered(&self, stated_bytes: u64) -> Option<(u64, (u64, u64))> {
         let segments = u32::from_le_bytes(self.field(36)?);
         if SEGMENTS.contains(&segments) {
-            let (address, segment_bytes) = (self.long(52)?, self.long(60)?);
+            let (fragment, address, segment_bytes) = (self.long(44)?, self.long(52)?, self.long(60)?);
             // The lengths of 1.6 and before have 32 bits, with a key after them: these are not read.
             let plausible = ADDRESS.contains(&address) && (1..=stated_bytes).contains(&segment_bytes);
-            return plausible.then_some((address, segment_bytes));
+            return plausible.then_some((fragment, (address, segment_bytes)));
         }
         let (fragment, address) = (self.long(36)?, self.long(44)?);
-        (ADDRESS.contains(&fragment) && ADDRESS.contains(&address)).then_some((address, 0))
+        (ADDRESS.contains(&fragment) && ADDRESS.contains(&address)).then_some((fragment, (address, 0)))
     }
 
     /// The receiver's memory that a PUT names. The layouts of 1.7 to 1.10 agree in these fields where there is one segment; older
@@ -239,7 +244,13 @@ impl<'a> Header<'a> {
             of: Name::Request(request),
             receiver: None,
             memory: Some((address, length_bytes)),
+            done: self.long(20).map(Name::Fragment),
         })
+    }
+
+    /// The piece of memory that a FIN names: after a length from 2.0 on, before it nothing but flags.
+    fn finished(&self) -> Option<u64> {
+        [20, 12].into_iter().filter_map(|at| self.long(at)).find(|fragment| ADDRESS.contains(fragment))
     }
 }
 
@@ -251,6 +262,7 @@ mod tests {
 
     const REQUEST: u64 = 0x5566_0000_1280;
     const RECEIVER: u64 = 0x5577_0000_3380;
+    const FRAGMENT: u64 = 0x5566_0000_4010;
     const ADDRESS: u64 = 0x7F12_3456_7000;
 
     /// Of a message of `message_bytes` in one packet, or of the first packet of a longer one.
@@ -303,14 +315,16 @@ mod tests {
     fn eager(rank: u32, tag: i32, length: Length, header_bytes: u32) -> Part {
         let identity = Identity { rank, context: 0, tag, world: true, collective: tag < 0 };
         let envelope = Envelope { matching: Matching::Named(identity), length };
-        Part::Start(Start { envelope, protocol: Protocol::Eager, header_bytes, name: None, memory: None })
+        let protocol = Protocol::Eager;
+        Part::Start(Start { envelope, protocol, header_bytes, name: None, memory: None, done: None })
     }
 
     fn asked(header_bytes: u32, memory: Option<(u64, u64)>) -> Part {
         let identity = Identity { rank: 3, context: 0, tag: -12, world: true, collective: true };
         let envelope = Envelope { matching: Matching::Named(identity), length: Length::Stated(1_048_576) };
         let name = Some(Name::Request(REQUEST));
-        Part::Start(Start { envelope, protocol: Protocol::Rendezvous, header_bytes, name, memory })
+        let done = memory.map(|_| Name::Fragment(FRAGMENT));
+        Part::Start(Start { envelope, protocol: Protocol::Rendezvous, header_bytes, name, memory, done })
     }
 
     fn ring(mut payload: Vec<u8>) -> Vec<u8> {
@@ -341,26 +355,26 @@ mod tests {
     #[test]
     fn both_layouts_of_rget_name_the_memory() {
         let keys = 0x1000_0000_2000;
-        let from_2_0 = rendezvous(RGET, &[0x5566_0000_4010, ADDRESS, keys]);
+        let from_2_0 = rendezvous(RGET, &[FRAGMENT, ADDRESS, keys]);
         assert_eq!(from_2_0.len(), 60);
         assert_eq!(whole(&from_2_0), Some(asked(60, Some((ADDRESS, 0)))));
         assert_eq!(send(&from_2_0, None), Some(asked(60, Some((ADDRESS, 0)))));
         assert_eq!(send(&from_2_0[..51], Some(60)), Some(asked(60, None)), "the address was not captured");
         // One segment, and garbage after the number.
-        let to_1_10 = rendezvous(RGET, &[0xEEEE_EEEE_0000_0001, 0x5566_0000_4010, ADDRESS, 1_048_576, 0x2000]);
+        let to_1_10 = rendezvous(RGET, &[0xEEEE_EEEE_0000_0001, FRAGMENT, ADDRESS, 1_048_576, 0x2000]);
         assert_eq!(whole(&to_1_10), Some(asked(76, Some((ADDRESS, 1_048_576)))));
-        let to_1_6 = rendezvous(RGET, &[1, 0x5566_0000_4010, ADDRESS, 0x2000_0010_0000, 0]);
+        let to_1_6 = rendezvous(RGET, &[1, FRAGMENT, ADDRESS, 0x2000_0010_0000, 0]);
         assert_eq!(whole(&to_1_6), Some(asked(76, None)), "a length of 32 bits with a key after it");
     }
 
     #[test]
     fn answers_and_data_name_the_requests() {
         let ack = other(ACK, &[REQUEST, RECEIVER, 65536, 983_040]);
-        let granted =
-            Part::Grant { of: Name::Request(REQUEST), receiver: Some(Name::Receiver(RECEIVER)), memory: None };
+        let receiver = Some(Name::Receiver(RECEIVER));
+        let granted = Part::Grant { of: Name::Request(REQUEST), receiver, memory: None, done: None };
         assert_eq!(whole(&ack), Some(granted));
         assert_eq!(send(&ack[..19], Some(44)), Some(Part::Control), "the request was not captured");
-        let granted = Part::Grant { of: Name::Request(REQUEST), receiver: None, memory: None };
+        let granted = Part::Grant { of: Name::Request(REQUEST), receiver: None, memory: None, done: None };
         assert_eq!(send(&ack[..27], Some(44)), Some(granted), "the receiver's request was not captured");
 
         let mut data = other(FRAG, &[65536, REQUEST, RECEIVER]);
@@ -371,11 +385,21 @@ mod tests {
         let put = other(PUT, &[REQUEST, 0x5577_0000_5010, RECEIVER, 0, ADDRESS, 1 << 20, 0x1000_0000_2000]);
         assert_eq!(put.len(), 68);
         let memory = Some((ADDRESS, 1 << 20));
-        assert_eq!(whole(&put), Some(Part::Grant { of: Name::Request(REQUEST), receiver: None, memory }));
+        let done = Some(Name::Fragment(0x5577_0000_5010));
+        assert_eq!(whole(&put), Some(Part::Grant { of: Name::Request(REQUEST), receiver: None, memory, done }));
         assert_eq!(send(&put[..59], Some(68)), Some(Part::Control));
         // 1.4: the offset stands where the receiver's request is later, and the segments follow it.
         let put = other(PUT, &[REQUEST, 0x5577_0000_5010, 0, ADDRESS, 0x2000_0010_0000, 0]);
         assert_eq!(whole(&put), Some(Part::Control));
+    }
+
+    #[test]
+    fn finished_names_the_memory() {
+        let done = Some(Part::Done { of: Name::Fragment(FRAGMENT) });
+        assert_eq!(whole(&other(FIN, &[1 << 20, FRAGMENT])), done);
+        assert_eq!(whole(&other(FIN, &[FRAGMENT])), done, "1.5 to 1.10");
+        assert_eq!(whole(&other(FIN, &[FRAGMENT, 1])), done, "1.4");
+        assert_eq!(send(&other(FIN, &[1 << 10, FRAGMENT])[..27], Some(28)), Some(Part::Control), "not captured");
     }
 
     #[test]
@@ -434,7 +458,7 @@ mod tests {
     fn footers_are_no_data() {
         let payload = ring(rendezvous(RNDV, &[7]));
         assert_eq!(eager_rdma(&payload, 48), Some(asked(40, None)));
-        let payload = ring(rendezvous(RGET, &[0x5566_0000_4010, ADDRESS, 0x1000]));
+        let payload = ring(rendezvous(RGET, &[FRAGMENT, ADDRESS, 0x1000]));
         assert_eq!(eager_rdma(&payload, 64), Some(asked(64, Some((ADDRESS, 0)))));
         let payload = ring(other(FRAG, &[65536, REQUEST, RECEIVER, 7]));
         assert_eq!(eager_rdma(&payload, 48), Some(Part::Data { of: Name::Receiver(RECEIVER), header_bytes: 40 }));
@@ -459,8 +483,8 @@ mod tests {
 
         let mut ack = Vec::from([ACK, 0, 0, 0, ACK, 2, 0, 0, 0, 0, 0, 0]);
         ack.extend([REQUEST, RECEIVER, 65536, 983_040].iter().flat_map(|word| word.to_be_bytes()));
-        let granted =
-            Part::Grant { of: Name::Request(REQUEST), receiver: Some(Name::Receiver(RECEIVER)), memory: None };
+        let receiver = Some(Name::Receiver(RECEIVER));
+        let granted = Part::Grant { of: Name::Request(REQUEST), receiver, memory: None, done: None };
         assert_eq!(whole(&ack), Some(granted));
     }
 

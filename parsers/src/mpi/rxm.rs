@@ -150,7 +150,9 @@ impl Rxm {
     ) -> Part {
         let matching = Matching::OfiTag(self.tag, self.cq_data);
         let envelope = Envelope { matching, length: Length::Stated(self.size_bytes) };
-        Part::Start(Start { envelope, protocol, header_bytes, name, memory })
+        // What says that the data were READ repeats the number.
+        let done = if memory.is_some() { name } else { None };
+        Part::Start(Start { envelope, protocol, header_bytes, name, memory, done })
     }
 }
 
@@ -274,9 +276,9 @@ mod tests {
         let name = Some(Name::Request(3));
         // The receiver's READ names this address and length.
         let memory = Some((0x5645_5E6A_7400, 262_144));
-        let start = Start { envelope, protocol: Protocol::Rendezvous, header_bytes: 168, name, memory };
+        let start = Start { envelope, protocol: Protocol::Rendezvous, header_bytes: 168, name, memory, done: name };
         assert_eq!(part(&request), Some(Part::Start(start)));
-        assert_eq!(part(&request[..79]), Some(Part::Start(Start { memory: None, ..start })), "cut");
+        assert_eq!(part(&request[..79]), Some(Part::Start(Start { memory: None, done: None, ..start })), "cut");
         // The answer to it: the sender's message id under a size and tag of another message; here also under operation 6.
         let mut done: [u8; 64] = hex!(
             "04030040 00000000 0100000000000000 0300000000000000 0300000000000000"
@@ -291,7 +293,14 @@ mod tests {
     fn parts_by_control_type() {
         let start = |name| {
             let envelope = Envelope { matching: Matching::OfiTag(7, Some(3)), length: Length::Stated(5) };
-            Some(Part::Start(Start { envelope, protocol: Protocol::Eager, header_bytes: 64, name, memory: None }))
+            Some(Part::Start(Start {
+                envelope,
+                protocol: Protocol::Eager,
+                header_bytes: 64,
+                name,
+                memory: None,
+                done: None,
+            }))
         };
         assert_eq!(part(&packet(EAGER, 0, 3, 1)), start(None));
         assert_eq!(part(&packet(SEGMENT, 0, 3, 1)), start(Some(Name::Pieces(0x22))));

@@ -21,6 +21,7 @@
 //! 10 all received          A+0 request
 //! 11 ready to receive      A+0 request  A+8 receiver's request  A+16 address  (1.8: A+24 length  A+32 offset), keys
 //! 12 rendezvous data       A+0 receiver's request  A+8 offset  A+16 data
+//! 16 all written           A+0 receiver's request
 //! ```
 //! All of these fields but the ones with a type are of 64 bits.
 
@@ -39,6 +40,7 @@ const RNDV_RTS: u8 = 9;
 const RNDV_ATS: u8 = 10;
 const RNDV_RTR: u8 = 11;
 const RNDV_DATA: u8 = 12;
+const RNDV_ATP: u8 = 16;
 /// Highest id of an active message (`ucp_types.h`: `UCP_AM_ID_LAST` is 29).
 const AM_ID_LAST: u8 = 28;
 
@@ -103,7 +105,7 @@ fn message(id_byte: u8, rest: &[u8], transport_bytes: u32, payload: &Payload<'_>
     let long = |at| bytes(rest, at).map(u64::from_le_bytes);
     let start = |tag, protocol, length, header_bytes, name| {
         let envelope = Envelope { matching: Matching::UcxTag(tag), length };
-        Part::Start(Start { envelope, protocol, header_bytes, name, memory: None })
+        Part::Start(Start { envelope, protocol, header_bytes, name, memory: None, done: None })
     };
     let whole = |protocol, header_bytes, name| {
         let header_bytes = transport_bytes + header_bytes;
@@ -131,6 +133,7 @@ fn message(id_byte: u8, rest: &[u8], transport_bytes: u32, payload: &Payload<'_>
         EAGER_MIDDLE => about(&|id| Part::Data { of: Name::Pieces(id), header_bytes: data_at }),
         RNDV_DATA => about(&|id| Part::Data { of: Name::Receiver(id), header_bytes: data_at }),
         EAGER_SYNC_ACK | RNDV_ATS => about(&|id| Part::Done { of: Name::Request(id) }),
+        RNDV_ATP => about(&|id| Part::Done { of: Name::Receiver(id) }),
         RNDV_RTS => rts(rest, payload.is_cut()),
         RNDV_RTR => about(&|id| {
             let address = long(16).filter(|&address| address != 0);
@@ -140,6 +143,7 @@ fn message(id_byte: u8, rest: &[u8], transport_bytes: u32, payload: &Payload<'_>
                 of: Name::Request(id),
                 receiver: long(8).map(Name::Receiver),
                 memory: address.map(|address| (address, room_bytes)),
+                done: address.and(long(8)).map(Name::Receiver),
             }
         }),
         // Flow-control grants have id 0 and the upper bits set.
@@ -165,6 +169,7 @@ fn rts(rest: &[u8], is_cut: bool) -> Option<Part> {
             header_bytes: u32::MAX,
             name: Some(Name::Request(request)),
             memory: (address != 0).then_some((address, 0)),
+            done: (address != 0).then_some(Name::Request(request)),
         })
     };
     if is_cut && rest.len() < 40 {
@@ -230,7 +235,7 @@ mod tests {
 
     fn tagged(protocol: Protocol, length: Length, header_bytes: u32, name: Option<Name>) -> Start {
         let envelope = Envelope { matching: Matching::UcxTag(TAG), length };
-        Start { envelope, protocol, header_bytes, name, memory: None }
+        Start { envelope, protocol, header_bytes, name, memory: None, done: None }
     }
 
     #[test]
@@ -285,9 +290,11 @@ mod tests {
             assert_eq!(verbs(&payload[..8]), Some(Part::Control), "the name was not captured");
         }
         assert_eq!(verbs(&am(12, &[0x5E, 0])), Some(Part::Data { of: Name::Receiver(0x5E), header_bytes: 17 }));
-        assert_eq!(verbs(&am(16, &[0x4E])), Some(Part::Control));
-        let grant =
-            |memory| Some(Part::Grant { of: Name::Request(0x4E), receiver: Some(Name::Receiver(0x5E)), memory });
+        assert_eq!(verbs(&am(16, &[0x5E])), Some(Part::Done { of: Name::Receiver(0x5E) }));
+        let grant = |memory: Option<(u64, u64)>| {
+            let receiver = Some(Name::Receiver(0x5E));
+            Some(Part::Grant { of: Name::Request(0x4E), receiver, memory, done: memory.and(receiver) })
+        };
         assert_eq!(verbs(&am(11, &[0x4E, 0x5E, ADDRESS, 65536, 0])), grant(Some((ADDRESS, 65536))));
         assert_eq!(verbs(&am(11, &[0x4E, 0x5E, ADDRESS])), grant(Some((ADDRESS, 0))), "the length was not captured");
         assert_eq!(verbs(&am(11, &[0x4E, 0x5E, ADDRESS, 4])), grant(Some((ADDRESS, 0))), "keys of 1.7");
@@ -301,6 +308,7 @@ mod tests {
             header_bytes: u32::MAX,
             name: Some(Name::Request(request)),
             memory: (address != 0).then_some((address, 0)),
+            done: (address != 0).then_some(Name::Request(request)),
         })
     }
 

@@ -1,4 +1,4 @@
-//! What both figures draw with: texts, rectangles, lines and polygons in pixels, on an SVG or a bitmap.
+//! What all figures draw with: texts, rectangles, lines and polygons in pixels, on an SVG or a bitmap.
 
 use crate::report::ReportError;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
@@ -20,6 +20,10 @@ pub(super) const TITLE: i32 = 64;
 pub(super) const TEXT: i32 = 58;
 /// Size of the numbers and names along an axis.
 pub(super) const TICK: i32 = 54;
+/// Around everything.
+pub(super) const MARGIN: i32 = 24;
+/// Marks on an axis.
+pub(super) const TICK_LENGTH: i32 = 14;
 /// Axes and frames.
 pub(super) const LINE: u32 = 3;
 /// Resolution written into a PNG: about 15 cm wide where nothing else is said.
@@ -139,6 +143,13 @@ impl<DB: DrawingBackend> Canvas<DB> {
     /// A filled polygon.
     pub(super) fn polygon(&self, points: &[(i32, i32)], color: RGBColor) -> Result<(), ReportError> {
         self.area.draw(&Polygon::new(points, color.filled())).map_err(failed)
+    }
+
+    /// The title of a figure, smaller where it is long.
+    pub(super) fn title(&self, title: &str) -> Result<(), ReportError> {
+        let room = WIDTH - 2 * MARGIN;
+        let size = (TITLE * room / width(title, TITLE)?.max(1)).min(TITLE);
+        self.text(title, (WIDTH / 2, MARGIN + TITLE / 2), Anchor::Middle, size, BLACK)
     }
 
     /// A text. Names of endpoints come from a file of the user: what XML cannot hold is replaced, the rest is escaped

@@ -1,7 +1,10 @@
 //! The matrix as a heat map: row = sender, column = receiver.
 
-use super::canvas::{Anchor, Area, Canvas, Figure, LINE, TEXT, TICK, TITLE, WIDTH, cut, pixels, widest, width};
-use super::scale::{ColorScale, NONE, human, is_light, steps, viridis};
+use super::bar::ColorBar;
+use super::canvas::{
+    Anchor, Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TITLE, WIDTH, cut, pixels, widest, width,
+};
+use super::scale::{ColorScale, NONE, human, is_light, steps};
 use crate::report::By;
 use crate::report::ReportError;
 use crate::report::matrix::{Matrix, Selection, Unit};
@@ -14,18 +17,13 @@ const MOST_CELLS: usize = 512;
 const MOST_NUMBERS: usize = 10;
 /// Up to here, cells are set apart by white lines.
 const MOST_LINES: usize = 40;
-const MARGIN: i32 = 24;
-const TICK_LENGTH: i32 = 14;
-const BAR: i32 = 60;
-/// Colours of the bar, and those that cells can have.
-const COLORS: u32 = 128;
 const SMALLEST_NUMBER: i32 = 26;
 
 /// A matrix with everything laid out.
 pub(super) struct HeatMap {
     is_bytes: bool,
     titles: Vec<String>,
-    bar_title: String,
+    bar: ColorBar,
     /// One per label.
     names: Vec<String>,
     /// Labels per cell.
@@ -34,7 +32,6 @@ pub(super) struct HeatMap {
     count: usize,
     /// Row by row; 0 is no traffic.
     values: Vec<u64>,
-    scale: ColorScale,
     plot: Area,
     /// Every how many labels one is named, at the left and below.
     every: (usize, usize),
@@ -60,8 +57,10 @@ impl HeatMap {
 
         let names: Vec<String> = matrix.labels.iter().map(|label| cut(&label.name())).collect();
         let name_width = widest(names.iter().map(String::as_str), TICK)?;
-        let ticks: Vec<String> = scale.ticks(is_bytes).into_iter().map(|value| human(value, is_bytes)).collect();
-        let bar_width = widest(ticks.iter().map(String::as_str).chain(["none"]), TICK)?;
+        let scale_name = if scale.log { "log" } else { "linear" };
+        let ticks: Vec<(u64, String)> =
+            scale.ticks(is_bytes).into_iter().map(|tick| (tick, human(tick, is_bytes))).collect();
+        let bar = ColorBar::new(format!("{} ({scale_name} scale)", unit.name()), scale, ticks, true)?;
 
         let mut titles = vec![title(matrix, unit)];
         if block > 1 {
@@ -69,7 +68,7 @@ impl HeatMap {
             titles.push(format!("each cell adds up {block} × {block} {what}"));
         }
         let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + 8;
-        let right = WIDTH - (2 * MARGIN + BAR + TICK_LENGTH + 8 + bar_width + MARGIN / 2 + TEXT + MARGIN);
+        let right = WIDTH - bar.width();
         let top = MARGIN + pixels(titles.len()) * (TITLE + 16) + MARGIN / 2;
         // A whole number of pixels per cell where cells are large enough for that.
         let per_cell = (right - left) / pixels(count);
@@ -85,8 +84,7 @@ impl HeatMap {
         let below = if upright { name_width } else { TICK };
         let height = plot.bottom + TICK_LENGTH + 8 + below + MARGIN / 2 + TEXT + MARGIN;
         let every = (upwards, if upright { upwards } else { across });
-        let bar_title = format!("{} ({} scale)", unit.name(), if scale.log { "log" } else { "linear" });
-        Ok(Self { is_bytes, titles, bar_title, names, block, count, values, scale, plot, every, upright, height })
+        Ok(Self { is_bytes, titles, bar, names, block, count, values, plot, every, upright, height })
     }
 
     fn side(&self) -> i32 {
@@ -110,11 +108,7 @@ impl HeatMap {
     }
 
     fn color(&self, value: u64) -> RGBColor {
-        if value == 0 {
-            return NONE;
-        }
-        let steps = f64::from(COLORS - 1);
-        viridis((self.scale.share(value) * steps).round() / steps)
+        if value == 0 { NONE } else { self.bar.color(value) }
     }
 
     fn draw_cells<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
@@ -207,31 +201,6 @@ impl HeatMap {
         }
         Ok(())
     }
-
-    fn draw_bar<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
-        let left = self.plot.right + 2 * MARGIN;
-        let bar = Area { left, right: left + BAR, top: self.plot.top, bottom: self.plot.bottom - 2 * TICK };
-        let length = bar.bottom - bar.top;
-        let y = |share: f64| bar.bottom - (share * f64::from(length)).round() as i32;
-        // From the top, each down to the end: no seams between them.
-        for index in (0..COLORS).rev() {
-            let top = y(f64::from(index + 1) / f64::from(COLORS));
-            canvas.fill(Area { top, ..bar }, viridis(f64::from(index) / f64::from(COLORS - 1)))?;
-        }
-        canvas.frame(bar)?;
-        for tick in self.scale.ticks(self.is_bytes) {
-            let y = y(self.scale.share(tick));
-            canvas.line(&[(bar.right, y), (bar.right + TICK_LENGTH, y)], BLACK, LINE)?;
-            let text = human(tick, self.is_bytes);
-            canvas.text(&text, (bar.right + TICK_LENGTH + 8, y), Anchor::Left, TICK, BLACK)?;
-        }
-        let none = Area { top: self.plot.bottom - BAR, bottom: self.plot.bottom, ..bar };
-        canvas.fill(none, NONE)?;
-        canvas.frame(none)?;
-        canvas.text("none", (bar.right + TICK_LENGTH + 8, none.bottom - BAR / 2), Anchor::Left, TICK, BLACK)?;
-        let x = WIDTH - MARGIN - TEXT / 2;
-        canvas.text(&self.bar_title, (x, bar.top + length / 2), Anchor::UpMiddle, TEXT, BLACK)
-    }
 }
 
 impl Figure for HeatMap {
@@ -245,7 +214,7 @@ impl Figure for HeatMap {
             self.draw_numbers(canvas)?;
         }
         self.draw_axes(canvas)?;
-        self.draw_bar(canvas)
+        self.bar.draw(canvas, self.plot)
     }
 }
 

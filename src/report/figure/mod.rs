@@ -1,37 +1,110 @@
-//! Figures as SVG and PNG: the matrix as a heat map, the timeline as two panels.
+//! Figures as SVG and PNG: the matrix as a heat map, the timeline as two panels, rates over the distributions of sizes, times in
+//! several views.
 //!
 //! Both formats come from the same drawing functions and have the same proportions. Texts are large for the size of the
 //! figure: it stays readable in one column of a printed page, 8 cm wide.
 
+mod axes;
+mod bar;
 mod canvas;
+mod histogram;
+mod legend;
 mod matrix;
+mod percentiles;
+mod rates;
 mod scale;
 mod series;
+mod sizes;
+mod surface;
 #[cfg(test)]
 mod tests;
 mod timeline;
 
 use super::ReportError;
+use super::health::Retransmissions;
+use super::latency::{Key, OverTime, Subject, Surface};
 use super::matrix::{Matrix, Unit};
+use super::rates::Rates;
 use super::timeline::Timeline;
+use crate::model::Histogram;
 use canvas::Figure;
+use std::collections::BTreeMap;
 
-/// The matrix as an SVG document.
-pub fn matrix_svg(matrix: &Matrix, unit: Unit) -> Result<String, ReportError> {
-    matrix::HeatMap::new(matrix, unit)?.svg()
+/// A figure that is ready to be drawn.
+pub struct Drawing(Box<dyn Formats>);
+
+impl Drawing {
+    /// As an SVG document.
+    pub fn svg(&self) -> Result<String, ReportError> {
+        self.0.as_svg()
+    }
+
+    /// As the bytes of a PNG file.
+    pub fn png(&self) -> Result<Vec<u8>, ReportError> {
+        self.0.as_png()
+    }
 }
 
-/// The matrix as the bytes of a PNG file.
-pub fn matrix_png(matrix: &Matrix, unit: Unit) -> Result<Vec<u8>, ReportError> {
-    matrix::HeatMap::new(matrix, unit)?.png()
+/// What any figure can be written as.
+trait Formats {
+    fn as_svg(&self) -> Result<String, ReportError>;
+    fn as_png(&self) -> Result<Vec<u8>, ReportError>;
 }
 
-/// The timeline as an SVG document.
-pub fn timeline_svg(timeline: &Timeline) -> Result<String, ReportError> {
-    timeline::Panels::new(timeline)?.svg()
+impl<F: Figure> Formats for F {
+    fn as_svg(&self) -> Result<String, ReportError> {
+        self.svg()
+    }
+
+    fn as_png(&self) -> Result<Vec<u8>, ReportError> {
+        self.png()
+    }
 }
 
-/// The timeline as the bytes of a PNG file.
-pub fn timeline_png(timeline: &Timeline) -> Result<Vec<u8>, ReportError> {
-    timeline::Panels::new(timeline)?.png()
+/// How often which time was measured, of all pairs, verbs and sizes together.
+pub fn latency_histogram(subject: &Subject, latencies: &BTreeMap<Key, Histogram>) -> Result<Drawing, ReportError> {
+    let mut sum = Histogram::default();
+    latencies.iter().filter(|(key, _)| key.interval == subject.interval).for_each(|(_, times)| sum.merge(times));
+    Ok(Drawing(Box::new(histogram::Bars::new(subject, &sum)?)))
+}
+
+/// Medians by the size of the messages, of all pairs and verbs together.
+pub fn latency_sizes(subject: &Subject, latencies: &BTreeMap<Key, Histogram>) -> Result<Drawing, ReportError> {
+    let mut by_size: BTreeMap<u64, Histogram> = BTreeMap::new();
+    for (key, times) in latencies.iter().filter(|(key, _)| key.interval == subject.interval) {
+        if let Some(bytes) = key.from_bytes {
+            by_size.entry(bytes).or_default().merge(times);
+        }
+    }
+    Ok(Drawing(Box::new(sizes::Sizes::new(subject, &by_size)?)))
+}
+
+/// Medians by the size of the messages and the rate at which they came.
+pub fn latency_surface(subject: &Subject, surface: &Surface) -> Result<Drawing, ReportError> {
+    Ok(Drawing(Box::new(surface::Heat::new(subject, surface)?)))
+}
+
+/// Percentiles over time.
+pub fn latency_over_time(subject: &Subject, times: &OverTime) -> Result<Drawing, ReportError> {
+    Ok(Drawing(Box::new(percentiles::Percentiles::new(subject, times)?)))
+}
+
+/// Packets that were sent again over time.
+pub fn retransmissions(repeated: &Retransmissions) -> Result<Drawing, ReportError> {
+    Ok(Drawing(Box::new(timeline::Panels::retransmissions(repeated)?)))
+}
+
+/// The matrix as a heat map.
+pub fn matrix(matrix: &Matrix, unit: Unit) -> Result<Drawing, ReportError> {
+    Ok(Drawing(Box::new(matrix::HeatMap::new(matrix, unit)?)))
+}
+
+/// The traffic over time.
+pub fn timeline(timeline: &Timeline) -> Result<Drawing, ReportError> {
+    Ok(Drawing(Box::new(timeline::Panels::traffic(timeline)?)))
+}
+
+/// Rates over the distributions of sizes.
+pub fn rates(rates: &Rates) -> Result<Drawing, ReportError> {
+    Ok(Drawing(Box::new(rates::Panels::new(rates)?)))
 }

@@ -29,6 +29,9 @@ pub(super) const OKABE_ITO: [RGBColor; 7] = [
     RGBColor(240, 228, 66),
 ];
 
+/// The first of them, lighter: for areas behind it.
+pub(super) const LIGHT: RGBColor = RGBColor(178, 213, 232);
+
 /// How values become colours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ColorScale {
@@ -159,11 +162,24 @@ pub(super) fn prefix_of(max: f64) -> (f64, &'static str) {
     [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")].into_iter().find(|&(one, _)| max >= one).unwrap_or((1.0, ""))
 }
 
+/// Three digits of a rate of bytes, in the units of [`prefix_of`].
+pub(super) fn human_rate(bytes_per_s: f64) -> String {
+    let (one, prefix) = prefix_of(bytes_per_s);
+    format!("{} {prefix}B/s", three_digits(bytes_per_s / one))
+}
+
 /// Numbers from 0 to `max` in steps that are round, with their texts.
 pub(super) fn axis(max: f64, most: u32) -> Vec<(f64, String)> {
-    let step = step(max, most);
+    between((0.0, max), step(max, most))
+}
+
+/// Multiples of a step, with their texts.
+pub(super) fn between((from, to): (f64, f64), step: f64) -> Vec<(f64, String)> {
     let decimals = usize::try_from(-step.log10().floor() as i32).unwrap_or_default();
-    let values = (0..=most).map(|n| f64::from(n) * step).filter(|&value| value <= max * (1.0 + 1e-9));
+    let first = (from / step - 1e-9).ceil();
+    let count = ((to - from) / step) as u32 + 1;
+    // Without a sign where it is 0.
+    let values = (0..=count).map(|n| (first + f64::from(n)) * step + 0.0).filter(|&value| value <= to + step * 1e-9);
     values.map(|value| (value, format!("{value:.decimals$}"))).collect()
 }
 

@@ -1,11 +1,16 @@
 //! What the figures say, read back from the SVG.
 
+mod latency;
+
 use super::series::Series;
 use super::*;
+use crate::model::profile::{ConnectionRow, Repeated, Repeats, SizeRow, TimelineRow, Traffic};
+use crate::model::{Kind, Profile, SizeClass, SizeOf, SizeSums};
 use crate::report::By;
 use crate::report::Label;
 use crate::report::matrix::{Cell, Selection};
 use crate::report::timeline::TimelineBin;
+use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
 fn endpoint(lid: u16, name: Option<&str>) -> Label {
@@ -19,6 +24,18 @@ fn bytes(mpi_bytes: u64) -> Cell {
 fn matrix(labels: Vec<Label>, cells: &[((u32, u32), Cell)]) -> Matrix {
     let cells: BTreeMap<_, _> = cells.iter().copied().collect();
     Matrix { by: By::Rank, selection: Selection::P2p, labels, cells }
+}
+
+fn matrix_svg(matrix: &Matrix, unit: Unit) -> Result<String, ReportError> {
+    super::matrix(matrix, unit)?.svg()
+}
+
+fn timeline_svg(timeline: &Timeline) -> Result<String, ReportError> {
+    super::timeline(timeline)?.svg()
+}
+
+fn rates_svg(rates: &Rates) -> Result<String, ReportError> {
+    super::rates(rates)?.svg()
 }
 
 fn ranks(count: u32) -> Vec<Label> {
@@ -45,7 +62,13 @@ fn bin(time_ns: i64, src: u32, wire_bytes: u64, messages: u64) -> TimelineBin {
 }
 
 fn timeline(bin_ns: i64, bins: Vec<TimelineBin>) -> Timeline {
-    Timeline { by: By::Rank, selection: Selection::All, bin_ns, bins }
+    Timeline {
+        by: By::Rank,
+        selection: Selection::All,
+        bin_ns,
+        origin_ns: bins.first().map_or(0, |bin| bin.time_ns),
+        bins,
+    }
 }
 
 #[test]
@@ -68,13 +91,13 @@ fn a_cell_says_its_value_in_its_row_and_column() {
 fn nothing_to_draw() {
     let empty = matrix(vec![], &[]);
     assert!(matches!(matrix_svg(&empty, Unit::Packets), Err(ReportError::Empty)));
-    assert!(matches!(matrix_png(&empty, Unit::Packets), Err(ReportError::Empty)));
+    assert!(matches!(super::matrix(&empty, Unit::Packets), Err(ReportError::Empty)));
     // There are packets, but no MPI bytes.
     let silent = matrix(ranks(1), &[((0, 0), Cell { packets: 3, ..Cell::default() })]);
     assert!(matches!(matrix_svg(&silent, Unit::MpiBytes), Err(ReportError::Empty)));
     assert!(matrix_svg(&silent, Unit::Packets).is_ok());
     assert!(matches!(timeline_svg(&timeline(1, vec![])), Err(ReportError::Empty)));
-    assert!(matches!(timeline_png(&timeline(1, vec![])), Err(ReportError::Empty)));
+    assert!(matches!(super::timeline(&timeline(1, vec![])), Err(ReportError::Empty)));
 }
 
 #[test]
@@ -138,12 +161,12 @@ fn bins_without_traffic_are_zero() {
     // Bins of 0.5 s, the third and fourth are missing: 10 B in half a second are 20 B/s.
     let half = 500_000_000;
     let bins = vec![bin(2 * half, 1, 10, 1), bin(3 * half, 2, 30, 2), bin(6 * half, 2, 50, 3)];
-    let series = Series::new(&timeline(half, bins)).unwrap();
+    let series = Series::traffic(&timeline(half, bins)).unwrap();
     assert!((series.bin_s - 0.5).abs() < 1e-12 && (series.span_s - 2.5).abs() < 1e-12);
     // Rank 2 sent more.
     let expected = [("2", vec![0.0, 60.0, 0.0, 0.0, 100.0]), ("1", vec![20.0, 0.0, 0.0, 0.0, 0.0])];
-    assert_eq!(series.wire, expected.map(|(name, rates)| (name.to_owned(), rates)));
-    assert_eq!(series.messages, [2.0, 4.0, 0.0, 0.0, 6.0]);
+    assert_eq!(series.by_sender, expected.map(|(name, rates)| (name.to_owned(), rates)));
+    assert_eq!(series.of_all, [2.0, 4.0, 0.0, 0.0, 6.0]);
     assert_eq!(series.stacked().last().unwrap(), &[20.0, 60.0, 0.0, 0.0, 100.0]);
 }
 
@@ -151,12 +174,12 @@ fn bins_without_traffic_are_zero() {
 fn many_bins_are_added_up() {
     // 1501 bins of 1 s with 3 B each: 3 per sum, 501 sums, the last of one bin only. The rate is the same everywhere.
     let second = 1_000_000_000;
-    let series = Series::new(&timeline(second, (0..1501).map(|n| bin(n * second, 0, 3, 1)).collect())).unwrap();
-    assert_eq!(series.wire, [("0".to_owned(), vec![3.0; 501])]);
-    assert_eq!(series.messages, [1.0; 501]);
+    let series = Series::traffic(&timeline(second, (0..1501).map(|n| bin(n * second, 0, 3, 1)).collect())).unwrap();
+    assert_eq!(series.by_sender, [("0".to_owned(), vec![3.0; 501])]);
+    assert_eq!(series.of_all, [1.0; 501]);
     // Two bins, 10^9 s apart, of 1 ns: no memory for the time between.
-    let far = Series::new(&timeline(1, vec![bin(0, 0, 1, 1), bin(second * second, 0, 1, 1)])).unwrap();
-    assert!(far.messages.len() <= 750);
+    let far = Series::traffic(&timeline(1, vec![bin(0, 0, 1, 1), bin(second * second, 0, 1, 1)])).unwrap();
+    assert!(far.of_all.len() <= 750);
 }
 
 #[test]
@@ -164,10 +187,10 @@ fn the_less_busy_are_others() {
     // Senders 0 to 9 with 1 to 10 bytes: 9 to 3 stand alone, 2, 1 and 0 are others with 3 + 2 + 1 bytes.
     let bins = (0..10).map(|src| bin(0, src, u64::from(src) + 1, 0)).collect();
     let timeline = timeline(1_000_000_000, bins);
-    let series = Series::new(&timeline).unwrap();
-    let names: Vec<&str> = series.wire.iter().map(|(name, _)| name.as_str()).collect();
+    let series = Series::traffic(&timeline).unwrap();
+    let names: Vec<&str> = series.by_sender.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["9", "8", "7", "6", "5", "4", "3", "3 others"]);
-    assert_eq!(series.wire.last().unwrap().1, [6.0]);
+    assert_eq!(series.by_sender.last().unwrap().1, [6.0]);
     assert!(has_text(&timeline_svg(&timeline).unwrap(), "3 others"));
 }
 
@@ -176,8 +199,8 @@ fn pngs_have_the_proportions_of_the_svgs() {
     let matrix = matrix(ranks(3), &[((0, 1), bytes(5))]);
     let timeline = timeline(1000, vec![bin(0, 0, 1, 1)]);
     let pairs = [
-        (matrix_svg(&matrix, Unit::MpiBytes).unwrap(), matrix_png(&matrix, Unit::MpiBytes).unwrap()),
-        (timeline_svg(&timeline).unwrap(), timeline_png(&timeline).unwrap()),
+        (matrix_svg(&matrix, Unit::MpiBytes).unwrap(), super::matrix(&matrix, Unit::MpiBytes).unwrap().png().unwrap()),
+        (timeline_svg(&timeline).unwrap(), super::timeline(&timeline).unwrap().png().unwrap()),
     ];
     for (svg, png) in pairs {
         assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
@@ -185,4 +208,71 @@ fn pngs_have_the_proportions_of_the_svgs() {
         let [width, height] = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
         assert!(svg.contains(&format!("viewBox=\"0 0 {width} {height}\"")));
     }
+}
+
+/// One connection, in bins of 10 ms: 1 MB in the sixth of twenty, and a byte in the first and the last. One size of messages and two of packets.
+fn rates() -> Rates {
+    let end = |lid: u16| lid.to_string().parse().unwrap();
+    let traffic = |wire_bytes| Traffic { packets: 1, wire_bytes, ..Traffic::default() };
+    let row = |bin: i64, bytes| TimelineRow {
+        time_ns: bin * 10_000_000,
+        connection: 0,
+        traffic: traffic(bytes),
+        repeated: Repeated::default(),
+    };
+    let size = |of, count, bytes: u64| SizeRow {
+        connection: 0,
+        of,
+        size: SizeClass::of(bytes),
+        sums: SizeSums { count, bytes: count * bytes, smallest_bytes: bytes, largest_bytes: bytes },
+    };
+    let profile = Profile {
+        connections: vec![ConnectionRow {
+            src: end(1),
+            dst: end(2),
+            kind: Kind::Data,
+            service: 0,
+            dest_qp: Qpn::new(9),
+            src_qp: None,
+            src_qp_evidence: None,
+            first_time_ns: 0,
+            last_time_ns: 199_000_000,
+            traffic: traffic(1_000_002),
+            repeats: Repeats::default(),
+            stack: None,
+        }],
+        timeline: vec![row(0, 1), row(5, 1_000_000), row(19, 1)],
+        sizes: vec![size(SizeOf::Send, 4, 65_536), size(SizeOf::Request, 3, 4096), size(SizeOf::Acknowledge, 1, 64)],
+        bin_ns: 10_000_000,
+        ..Profile::default()
+    };
+    crate::report::rates::rates(&profile, None, None, 50_000_000).unwrap()
+}
+
+#[test]
+fn rates_say_their_peak_and_the_sizes() {
+    let svg = rates_svg(&rates()).unwrap();
+    // 1 MB in 50 ms, and the bin itself: 1 MB in 10 ms.
+    assert!(has_text(&svg, "peak over 50 ms: 20 MB/s"));
+    assert!(has_text(&svg, "wire rate, MB/s") && has_text(&svg, "100"));
+    assert!(has_text(&svg, "of messages") && has_text(&svg, "64 KiB"));
+    assert!(has_text(&svg, "of packets") && has_text(&svg, "64 B") && has_text(&svg, "4 KiB"));
+    // No text beyond the edges: the names along the axes stand around their marks.
+    assert!(texts(&svg).iter().all(|(x, _, _)| (0..canvas::WIDTH).contains(x)));
+    let png = super::rates(&rates()).unwrap().png().unwrap();
+    let [width, height] = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
+    assert!(svg.contains(&format!("viewBox=\"0 0 {width} {height}\"")));
+}
+
+#[test]
+fn rates_without_sizes_are_one_panel() {
+    let mut rates = rates();
+    let height =
+        |svg: &str| svg.split("viewBox=\"0 0 1800 ").nth(1).unwrap().split('"').next().unwrap().parse::<u32>().unwrap();
+    let whole = height(&rates_svg(&rates).unwrap());
+    rates.total.sizes.clear();
+    let svg = rates_svg(&rates).unwrap();
+    assert!(height(&svg) < whole / 2 && !svg.contains("share, %"));
+    rates.span_ns = (0, 0);
+    assert!(matches!(rates_svg(&rates), Err(ReportError::Empty)));
 }

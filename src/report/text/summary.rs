@@ -98,6 +98,7 @@ fn records(lines: &mut Lines, coverage: &Coverage) {
     also(coverage.truncated, "cut by the snap length");
     also(coverage.unknown_opcode, "with an unknown opcode");
     also(coverage.icrc_bad, "with a wrong ICRC");
+    also(coverage.vcrc_bad, "with a wrong VCRC");
     also(coverage.time_backwards, "back in time");
     also(coverage.without_time, "without a time");
     also(coverage.interface_drops, "dropped by the capturing interface");
@@ -110,10 +111,13 @@ fn records(lines: &mut Lines, coverage: &Coverage) {
     if !parts.is_empty() {
         lines.put("of these", &parts.join(", "));
     }
-    if coverage.icrc_ok + coverage.icrc_bad > 0 {
-        let share =
-            if coverage.icrc_bad == 0 { "all fit".to_owned() } else { format!("{} fit", group(coverage.icrc_ok)) };
-        lines.put("ICRC", &format!("{} checked, {share}", group(coverage.icrc_ok + coverage.icrc_bad)));
+    for (name, ok, bad) in
+        [("ICRC", coverage.icrc_ok, coverage.icrc_bad), ("VCRC", coverage.vcrc_ok, coverage.vcrc_bad)]
+    {
+        if ok + bad > 0 {
+            let share = if bad == 0 { "all fit".to_owned() } else { format!("{} fit", group(ok)) };
+            lines.put(name, &format!("{} checked, {share}", group(ok + bad)));
+        }
     }
 }
 

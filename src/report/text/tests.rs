@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::profile::{ConnectionRow, Repeats, TimelineRow, Traffic};
+use crate::model::profile::{ConnectionRow, Repeated, Repeats, TimelineRow, Traffic};
 use crate::model::{Coverage, Kind, Profile};
 use crate::report::matrix::matrix;
 use crate::report::timeline::timeline;
@@ -58,8 +58,8 @@ fn profile() -> Profile {
             silent,
         ],
         timeline: vec![
-            TimelineRow { time_ns: 1_000_000, connection: 0, traffic: traffic(1) },
-            TimelineRow { time_ns: 4_000_000, connection: 1, traffic: traffic(10) },
+            TimelineRow { time_ns: 1_000_000, connection: 0, traffic: traffic(1), repeated: Repeated::default() },
+            TimelineRow { time_ns: 4_000_000, connection: 1, traffic: traffic(10), repeated: Repeated::default() },
         ],
         ranks: vec![rank(0, "9"), rank(1, "10")],
         names: [("9".parse().unwrap(), "node,1".to_owned())].into(),

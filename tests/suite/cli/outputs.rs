@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The ways to write a file, as arguments before its name.
-const WAYS: [&[&str]; 5] = [
+const WAYS: [&[&str]; 7] = [
     &["messages", "--parquet"],
     &["matrix", "--svg"],
     &["matrix", "--png"],
     &["timeline", "--svg"],
     &["timeline", "--png"],
+    &["latency", "--svg"],
+    &["latency", "--png"],
 ];
 
 fn written(way: &[&str], place: &Path, input: &Path) -> Ran {
@@ -190,7 +192,7 @@ fn a_full_disk_is_named_as_such() {
     let folder = tempfile::tempdir().expect("folder");
     let disk = folder.path().join("disk");
     fs::create_dir(&disk).expect("folder");
-    if !allowed("mount", &["-t", "tmpfs", "-o", "size=8k", "tmpfs", text(&disk)]) {
+    if !allowed("mount", &["-t", "tmpfs", "-o", "size=4k", "tmpfs", text(&disk)]) {
         assert!(std::env::var_os("CI").is_none(), "a small disk can be mounted where CI runs");
         skipped("a small disk cannot be mounted here");
         return;

@@ -155,6 +155,8 @@ fn outputs_that_cannot_be_written_fail_before_anything_is_read() {
             ["matrix", "--png", place, "-"],
             ["timeline", "--svg", place, "-"],
             ["timeline", "--png", place, "-"],
+            ["latency", "--svg", place, "-"],
+            ["health", "--png", place, "-"],
             ["messages", "--parquet", place, "-"],
         ] {
             // Standard input stays open and gives nothing: whoever reads it waits.
@@ -214,7 +216,9 @@ fn a_profile_replaces_a_profile_and_nothing_else() {
             "health.parquet",
             "latencies.parquet",
             "latency_buckets.parquet",
+            "latency_timeline.parquet",
             "profile.json",
+            "sizes.parquet",
             "timeline.parquet"
         ]
     );

@@ -1,0 +1,64 @@
+//! Samples of two captures against each other.
+
+use super::*;
+use ibscope_parsers::{Lid, Psn, Qpn};
+
+const ACK: u8 = 0x11;
+const SEND_ONLY: u8 = 0x04;
+
+/// SENDs from 1 to 2 and their ACKs, each a number and a time: what a capture holds.
+fn sights(requests: impl Iterator<Item = (u32, i64)>, answers: impl Iterator<Item = (u32, i64)>) -> Sights {
+    let packet = |(src, dst), opcode, (psn, time_ns)| {
+        let ends = [src, dst].map(|lid| ibscope_parsers::Endpoint::from_lid(Lid(lid)));
+        let number = (Kind::Data, Psn::new(psn), false);
+        PacketRecord::new(time_ns, ends.into(), (Opcode(opcode), Qpn::new(7)), number, 30, 0, 0, (0, 0))
+    };
+    let packets: Vec<PacketRecord> =
+        requests.map(|at| packet((1, 2), SEND_ONLY, at)).chain(answers.map(|at| packet((2, 1), ACK, at))).collect();
+    let mut sights = Sights::new(2);
+    sights.add(sights.draw(packets.iter()));
+    sights
+}
+
+/// Up to 4095 ns, another for each number and salt.
+fn jitter_ns(number: u32, salt: u64) -> i64 {
+    ((u64::from(number) + salt).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as i64
+}
+
+/// A steady sender whose numbers come round again 3.4 s later, in the next part of the capture of one port.
+fn part(turn: u64) -> Sights {
+    let sent_ns = move |number: u32| turn as i64 * 3_400_000_000 + i64::from(number) * 1000 + jitter_ns(number, turn);
+    let answered_ns = move |number: u32| sent_ns(number) + 10_000 + jitter_ns(number, turn + 99);
+    sights(
+        (0..9000).map(move |number| (number, sent_ns(number))),
+        (0..9000).map(move |number| (number, answered_ns(number))),
+    )
+}
+
+#[test]
+fn parts_in_which_numbers_come_again_keep_their_times() {
+    let names = ["one".to_owned(), "other".to_owned()];
+    let aligned = align(vec![part(0), part(1)], &names, &[], "");
+    assert_eq!((aligned.clocks, aligned.rows), (vec![None; 2], vec![None; 2]));
+    assert_eq!(aligned.unclear.len(), 1);
+    assert_eq!(aligned.transits, []);
+}
+
+/// The same packets at both ports, the second one's clock a minute ahead: no time in common, and yet one line.
+#[test]
+fn clocks_far_apart_are_held_against_each_other() {
+    let sent_ns = |number: u32| i64::from(number) * 1000 + jitter_ns(number, 0);
+    let way_ns = |number: u32, salt: u64| 500 + jitter_ns(number, salt);
+    let ahead_ns = 60_000_000_000;
+    let here = sights(
+        (0..9000).map(|number| (number, sent_ns(number))),
+        (0..9000).map(|number| (number, sent_ns(number) + 20_000)),
+    );
+    let there = sights(
+        (0..9000).map(|number| (number, sent_ns(number) + way_ns(number, 1) + ahead_ns)),
+        (0..9000).map(|number| (number, sent_ns(number) + 20_000 - way_ns(number, 2) + ahead_ns)),
+    );
+    let aligned = align(vec![here, there], &["one".to_owned(), "other".to_owned()], &[], "");
+    let row = aligned.rows[1].as_ref().expect("a clock");
+    assert!(row.offset_ns.abs_diff(ahead_ns) <= row.uncertainty_ns && row.uncertainty_ns < 2000, "{row:?}");
+}

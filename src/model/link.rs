@@ -1,0 +1,160 @@
+//! How fast a link is, and how long packets take on it.
+
+use std::str::FromStr;
+
+/// Data rate of a link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Speed {
+    /// As given, in its usual spelling.
+    name: String,
+    /// Data bits per nanosecond, after the coding of the line.
+    gbit_per_s: f64,
+}
+
+/// Signalling rate of one lane in Gbit/s, and the share of its bits that are data.
+///
+/// InfiniBand Architecture, volume 2: SDR to QDR code 8 bits in 10, FDR10 to EDR 64 in 66; from HDR on 256 in 257 with forward error correction that
+/// sends 544 symbols for 514, together 16 of 17. The data rate of 4 lanes is then 8, 16, 32, 40, 54.5, 100, 200, 400 and 800 Gbit/s.
+const LANES: [(&str, f64, f64); 9] = [
+    ("SDR", 2.5, 8.0 / 10.0),
+    ("DDR", 5.0, 8.0 / 10.0),
+    ("QDR", 10.0, 8.0 / 10.0),
+    ("FDR10", 10.3125, 64.0 / 66.0),
+    ("FDR", 14.0625, 64.0 / 66.0),
+    ("EDR", 25.78125, 64.0 / 66.0),
+    ("HDR", 53.125, 16.0 / 17.0),
+    ("NDR", 106.25, 16.0 / 17.0),
+    ("XDR", 212.5, 16.0 / 17.0),
+];
+/// Widths that InfiniBand defines.
+const WIDTHS: [u32; 5] = [1, 2, 4, 8, 12];
+/// Width where none is given.
+const USUAL_WIDTH: u32 = 4;
+/// No link is slower or faster, in Gbit/s.
+const POSSIBLE: std::ops::RangeInclusive<f64> = 1e-3..=1e5;
+
+/// What cannot be read as a speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected a width and a rate like `4x EDR` (1x, 2x, 4x, 8x, 12x; SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR, XDR), or a data rate \
+     like `100Gb/s`"
+)]
+pub struct UnknownSpeed;
+
+impl Speed {
+    /// Data bits per nanosecond.
+    #[must_use]
+    pub const fn gbit_per_s(&self) -> f64 {
+        self.gbit_per_s
+    }
+
+    /// Time that so many bits take, in nanoseconds.
+    #[must_use]
+    pub fn bits_ns(&self, bits: u64) -> f64 {
+        bits as f64 / self.gbit_per_s
+    }
+
+    /// Time that so many bytes take, in nanoseconds.
+    #[must_use]
+    pub fn bytes_ns(&self, bytes: u64) -> f64 {
+        self.bits_ns(bytes.saturating_mul(8))
+    }
+
+    /// `4x EDR (100 Gbit/s)`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let rate = format!("{:.2}", self.gbit_per_s);
+        let rate = rate.trim_end_matches('0').trim_end_matches('.');
+        if self.name.is_empty() { format!("{rate} Gbit/s") } else { format!("{} ({rate} Gbit/s)", self.name) }
+    }
+}
+
+impl FromStr for Speed {
+    type Err = UnknownSpeed;
+
+    fn from_str(text: &str) -> Result<Self, UnknownSpeed> {
+        // Bytes are no bits.
+        if text.contains("GB") {
+            return Err(UnknownSpeed);
+        }
+        let text = text.trim().to_ascii_uppercase();
+        let rate = ["GBIT/S", "GBPS", "GB/S", "G"].iter().find_map(|unit| text.strip_suffix(unit));
+        if let Some(rate) = rate {
+            let gbit_per_s: f64 = rate.trim_end().parse().map_err(|_| UnknownSpeed)?;
+            return POSSIBLE
+                .contains(&gbit_per_s)
+                .then_some(Self { name: String::new(), gbit_per_s })
+                .ok_or(UnknownSpeed);
+        }
+        let (width, lane) = match text.split_once('X') {
+            // XDR without a width begins with the same letter.
+            Some((width, lane)) if !width.is_empty() => (width.trim().parse().map_err(|_| UnknownSpeed)?, lane.trim()),
+            _ => (USUAL_WIDTH, text.as_str()),
+        };
+        let (name, signals, share) = LANES.into_iter().find(|(name, ..)| *name == lane).ok_or(UnknownSpeed)?;
+        if !WIDTHS.contains(&width) {
+            return Err(UnknownSpeed);
+        }
+        Ok(Self { name: format!("{width}x {name}"), gbit_per_s: f64::from(width) * signals * share })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_those_of_the_specification() {
+        // Data rates of four lanes, as the names of the rates are sold; FDR is 54.54.
+        let four = [
+            ("SDR", 8.0),
+            ("DDR", 16.0),
+            ("QDR", 32.0),
+            ("FDR10", 40.0),
+            ("FDR", 54.545_454),
+            ("EDR", 100.0),
+            ("HDR", 200.0),
+            ("NDR", 400.0),
+            ("XDR", 800.0),
+        ];
+        for (name, gbit_per_s) in four {
+            for text in [format!("4x {name}"), format!("4X{name}"), name.to_lowercase()] {
+                let speed: Speed = text.parse().expect("speed");
+                assert!((speed.gbit_per_s() - gbit_per_s).abs() < 1e-5, "{text}: {speed:?}");
+            }
+            let double: Speed = format!("8x {name}").parse().expect("speed");
+            assert!((double.gbit_per_s() - 2.0 * gbit_per_s).abs() < 1e-5);
+        }
+        assert_eq!("4x EDR".parse::<Speed>().expect("speed").describe(), "4x EDR (100 Gbit/s)");
+        assert_eq!("fdr".parse::<Speed>().expect("speed").describe(), "4x FDR (54.55 Gbit/s)");
+    }
+
+    #[test]
+    fn data_rates_are_taken_as_they_are() {
+        for text in ["100Gb/s", "100 Gbit/s", "100G", "100gbps"] {
+            let speed: Speed = text.parse().expect("speed");
+            assert_eq!((speed.gbit_per_s(), speed.describe().as_str()), (100.0, "100 Gbit/s"), "{text}");
+        }
+        let speed: Speed = "100G".parse().expect("speed");
+        // 4122 bytes are 32 976 bits; a quantum of a pause has 512.
+        assert_eq!((speed.bytes_ns(4122), speed.bits_ns(512)), (329.76, 5.12));
+        for text in [
+            "",
+            "fast",
+            "3x EDR",
+            "x EDR",
+            "4x",
+            "0G",
+            "-1G",
+            "infG",
+            "nanG",
+            "1e9G",
+            "1e-30Gb/s",
+            "100",
+            "4x 100G",
+            "100GB/s",
+        ] {
+            assert_eq!(text.parse::<Speed>(), Err(UnknownSpeed), "{text}");
+        }
+    }
+}

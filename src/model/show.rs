@@ -1,0 +1,36 @@
+//! Durations and foreign texts for people.
+
+/// A duration in the largest unit that leaves no fraction beyond three digits.
+#[must_use]
+pub fn duration(ns: i64) -> String {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    for (unit_ns, name) in units {
+        if ns >= unit_ns && ns % (unit_ns / 1_000) == 0 {
+            let text = format!("{:.3}", ns as f64 / unit_ns as f64);
+            return format!("{} {name}", text.trim_end_matches('0').trim_end_matches('.'));
+        }
+    }
+    format!("{ns} ns")
+}
+
+/// A text that someone else wrote, without what a terminal would obey: control characters, and those that turn the direction of writing, as `\u{1b}`.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let turns =
+        |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || turns(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminals_are_not_given_orders() {
+        assert_eq!(printable("n\u{f6}de \u{1b}[2J\u{202e}x"), "n\u{f6}de \\u{1b}[2J\\u{202e}x");
+    }
+}

@@ -1,0 +1,101 @@
+//! What keeps the sums of an analysis small: wider bins and coarser times where there would be too many.
+//!
+//! How wide and how coarse they end depends on the packets alone: what a width needs only grows, so a width once too narrow stays too narrow.
+
+use super::Options;
+use crate::model::duration;
+use crate::reduce::{Accumulator, OverTime};
+use rayon::prelude::*;
+
+/// Bins are not made wider than this: all of a capture lies in one or two of them then, and a cell is left per connection.
+const WIDEST_BIN_NS: i64 = 1 << 60;
+/// Buckets of the histograms of times, in all: some 8 MB where each is full.
+const MAX_BUCKETS: usize = 1 << 19;
+/// Bits by which times may be kept less finely; beyond that their histograms have no more buckets than a few hundred each.
+const MAX_COARSENESS: u32 = 4;
+
+/// The bounds of all that grows with time and with the spread of times.
+pub(super) struct Bounds {
+    traffic: Timeline,
+    times: Timeline,
+    /// Bits by which times are kept less finely than they might.
+    coarseness: u32,
+}
+
+/// How wide the bins of a timeline are, and how many cells it may have.
+struct Timeline {
+    which: OverTime,
+    bin_ns: Option<i64>,
+    max_cells: usize,
+    widened: bool,
+}
+
+impl Bounds {
+    pub(super) fn new(options: &Options) -> Self {
+        let timeline = |which, bin_ns, max_cells| Timeline { which, bin_ns, max_cells, widened: false };
+        let times_bin_ns = options.bin_ns.filter(|_| options.read_times);
+        Self {
+            traffic: timeline(OverTime::Traffic, options.bin_ns, options.max_cells),
+            times: timeline(OverTime::Times, times_bin_ns, options.max_cells / 4),
+            coarseness: 0,
+        }
+    }
+
+    /// Holds all sums of an analysis within the bounds.
+    pub(super) fn hold(&mut self, sums: &mut [&mut Accumulator]) {
+        self.traffic.widen(sums);
+        self.times.widen(sums);
+        while self.coarseness < MAX_COARSENESS
+            && buckets(sums, false) > MAX_BUCKETS
+            && buckets(sums, true) > MAX_BUCKETS
+        {
+            self.coarseness += 1;
+            sums.par_iter_mut().for_each(|sums| sums.coarsen());
+        }
+    }
+
+    /// Width of the bins of the traffic and of the times in nanoseconds, 0 where there are none.
+    pub(super) fn bins_ns(&self) -> (i64, i64) {
+        (self.traffic.bin_ns.unwrap_or_default(), self.times.bin_ns.unwrap_or_default())
+    }
+
+    /// What the reader of the result must know of it.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        notes.extend(self.traffic.note("the timeline's bins", "it"));
+        notes.extend(self.times.note("the bins of the latencies over time", "them"));
+        if self.coarseness > 0 {
+            notes.push(format!(
+                "times are kept to {} % instead of 0.05 %, so that their {MAX_BUCKETS} buckets are enough for all connections",
+                0.05 * f64::from(1u32 << self.coarseness)
+            ));
+        }
+        notes
+    }
+}
+
+fn buckets(sums: &mut [&mut Accumulator], exact: bool) -> usize {
+    sums.par_iter_mut().map(|sums| sums.buckets(exact)).sum()
+}
+
+impl Timeline {
+    fn widen(&mut self, sums: &mut [&mut Accumulator]) {
+        let which = self.which;
+        let cells = |sums: &mut [&mut Accumulator], exact: bool| -> usize {
+            sums.par_iter_mut().map(|sums| sums.cells(which, exact)).sum()
+        };
+        while let Some(bin_ns) = self.bin_ns.filter(|bin_ns| *bin_ns < WIDEST_BIN_NS)
+            && cells(sums, false) > self.max_cells
+            && cells(sums, true) > self.max_cells
+        {
+            self.bin_ns = Some(bin_ns.saturating_mul(2));
+            self.widened = true;
+            sums.par_iter_mut().for_each(|sums| sums.widen(which));
+        }
+    }
+
+    fn note(&self, bins: &str, it: &str) -> Option<String> {
+        let bin_ns = self.bin_ns.filter(|_| self.widened)?;
+        Some(format!("{bins} were widened to {} to keep {it} within {} cells", duration(bin_ns), self.max_cells))
+    }
+}

@@ -1,0 +1,365 @@
+//! Predicted against measured: the least that a time can be on links of a known speed, beside what was found.
+//!
+//! Counted is what must pass between the two moments, and nothing else: bits on the link, and switches. Adapters, memory, software and queues take
+//! what is above. Stamps are taken to be those of the end of a packet, and switches to pass a packet on as it comes (cut-through), so one that is stamped
+//! at two places has taken the time of the switches alone. `h` are the switches between the two ports, `s` the time of one, `t()` the time of packets
+//! on a link:
+//!
+//! | interval | floor |
+//! |---|---|
+//! | `acknowledged` | t(ACK) + 2 h s |
+//! | `first_response` | t(first packet of the response) + 2 h s |
+//! | `last_response` | t(all packets of the response) + 2 h s |
+//! | `message` | t(all packets but the first) |
+//! | `interval` | t(first packet of the later message) |
+//! | `transit` | h s |
+//! | `rendezvous_request` | t(first packet of the data) + 2 h s |
+//! | `rendezvous_data` | t(all packets but the first) |
+//! | `rendezvous_completion` | t(packet without payload), + 2 h s where the receiver says it (data by READ) |
+//! | `mpi_message` | t(all packets but the first) + h s |
+//! | `set_up` | t(REP) + t(RTU) + 2 h s |
+//! | `tear_down` | t(DREP) + 2 h s |
+//!
+//! Of each class of sizes the smallest message counts, with the fewest headers: LRH, BTH, ICRC and VCRC (26 bytes), or Ethernet, IPv4, UDP, BTH and ICRC
+//! (58; 70 of `RoCEv1` and IPv6), and what the operation adds; what lies between Ethernet frames does not. The switches of the way back and forth lie in
+//! an interval at the requester's port, which a sink of both ports shows. At the responder's port they do not: there a floor without hops is right.
+
+use super::latency::{Key, number, size, time};
+use super::units::{bytes, duration, group};
+use crate::model::link::Speed;
+use crate::model::{Coverage, Histogram, Interval, Kind, Profile, Verb};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// LRH 8, BTH 12, ICRC 4, VCRC 2.
+const NATIVE_BYTES: u64 = 26;
+/// Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4.
+const ROCE_V2_BYTES: u64 = 58;
+/// Ethernet 14, GRH 40, BTH 12, ICRC 4: the shortest with addresses of 128 bits.
+const ROCE_V1_BYTES: u64 = 70;
+/// Extension headers.
+const RETH_BYTES: u64 = 16;
+const AETH_BYTES: u64 = 4;
+const DETH_BYTES: u64 = 8;
+const ATOMIC_ETH_BYTES: u64 = 28;
+const ATOMIC_ACK_ETH_BYTES: u64 = 8;
+/// A management datagram.
+const MAD_BYTES: u64 = 256;
+
+/// What is between two ports.
+#[derive(Clone, Debug)]
+pub struct Path {
+    /// Of the links, all the same.
+    pub speed: Speed,
+    /// Switches.
+    pub hops: u32,
+    /// Time of one of them.
+    pub switch_ns: u32,
+    /// Path MTU.
+    pub mtu_bytes: u32,
+    /// Bytes around the extension headers and the payload of each packet.
+    pub header_bytes: u64,
+    /// How far the clocks of several inputs may be from each other, in nanoseconds: what ends in another one than it begins is wrong by as much.
+    pub clocks_ns: u64,
+}
+
+/// The uncertainty of the clock that is known worst.
+#[must_use]
+pub fn clocks_ns(profile: &Profile) -> u64 {
+    profile.inputs.iter().filter_map(|input| Some(input.clock.as_ref()?.uncertainty_ns)).max().unwrap_or(0)
+}
+
+/// The fewest bytes that stand around extension headers and payload in this traffic.
+#[must_use]
+pub fn header_bytes(profile: &Profile) -> u64 {
+    let data = profile.connections.iter().filter(|connection| connection.kind == Kind::Data);
+    let around = data.map(|connection| match (connection.src.lid(), connection.src.ip()) {
+        (Some(_), _) => NATIVE_BYTES,
+        (_, Some(std::net::IpAddr::V4(_))) => ROCE_V2_BYTES,
+        _ => ROCE_V1_BYTES,
+    });
+    around.min().unwrap_or(NATIVE_BYTES)
+}
+
+impl Path {
+    /// One packet.
+    const fn packet_bytes(&self, extension_bytes: u64, payload_bytes: u64) -> u64 {
+        self.header_bytes + extension_bytes + payload_bytes.next_multiple_of(4)
+    }
+
+    /// All packets of a message but the first.
+    fn rest_bytes(&self, message_bytes: u64) -> u64 {
+        let mtu = u64::from(self.mtu_bytes);
+        match message_bytes.saturating_sub(mtu) {
+            0 => 0,
+            rest => (rest.div_ceil(mtu) - 1) * self.header_bytes + self.packet_bytes(0, rest),
+        }
+    }
+
+    /// The floor of what a histogram is of, in nanoseconds.
+    #[must_use]
+    pub fn floor_ns(&self, key: &Key) -> f64 {
+        let switches_ns = f64::from(self.hops) * f64::from(self.switch_ns);
+        let mtu = u64::from(self.mtu_bytes);
+        let least = key.from_bytes.unwrap_or(0);
+        let verb = Verb::ALL.into_iter().find(|verb| verb.name() == key.verb);
+        let interval = Interval::ALL.into_iter().find(|interval| interval.name() == key.interval);
+        let mad = self.packet_bytes(DETH_BYTES, MAD_BYTES);
+        let (bytes, ways) = match (interval, verb) {
+            (Some(Interval::Acknowledged), _) => (self.packet_bytes(AETH_BYTES, 0), 2),
+            (Some(Interval::FirstResponse | Interval::LastResponse), Some(Verb::Atomic)) => {
+                (self.packet_bytes(AETH_BYTES + ATOMIC_ACK_ETH_BYTES, 0), 2)
+            }
+            (Some(Interval::FirstResponse), _) => (self.packet_bytes(AETH_BYTES, least.min(mtu)), 2),
+            (Some(Interval::LastResponse), _) => {
+                let packets = least.div_ceil(mtu).max(1);
+                // The first and the last have an AETH; one that is both has one.
+                let extensions = AETH_BYTES * packets.min(2);
+                ((packets - 1) * self.header_bytes + self.packet_bytes(extensions, least), 2)
+            }
+            (Some(Interval::Message), _) => {
+                // Of several packets, so longer than one.
+                (self.rest_bytes(least.max(mtu + 1)), 0)
+            }
+            (Some(Interval::Interval), verb) => {
+                let bytes = match verb {
+                    Some(Verb::Write) => self.packet_bytes(RETH_BYTES, least.min(mtu)),
+                    Some(Verb::Read) => self.packet_bytes(RETH_BYTES, 0),
+                    Some(Verb::Atomic) => self.packet_bytes(ATOMIC_ETH_BYTES, 0),
+                    Some(Verb::Datagram) => self.packet_bytes(DETH_BYTES, least.min(mtu)),
+                    Some(Verb::Send) | None => self.packet_bytes(0, least.min(mtu)),
+                };
+                (bytes, 0)
+            }
+            (Some(Interval::Transit), _) => (0, 1),
+            (Some(Interval::RendezvousRequest), _) => (self.packet_bytes(0, least.min(mtu)), 2),
+            (Some(Interval::RendezvousData), _) => (self.rest_bytes(least), 0),
+            (Some(Interval::RendezvousCompletion), verb) => {
+                (self.packet_bytes(0, 0), if verb == Some(Verb::Read) { 2 } else { 0 })
+            }
+            (Some(Interval::MpiMessage), _) => (self.rest_bytes(least), 1),
+            (None, _) if key.interval == "set_up" => (2 * mad, 2),
+            (None, _) => (mad, 2),
+        };
+        self.speed.bytes_ns(bytes) + f64::from(ways) * switches_ns
+    }
+
+    /// What a time may be wrong by: a tick of the clock, or the time that the most packets with one stamp need behind the first of them; and between
+    /// inputs what their clocks may differ.
+    fn error_ns(&self, key: &Key, coverage: &Coverage) -> f64 {
+        let goes_between =
+            [Interval::Transit, Interval::MpiMessage].iter().any(|interval| interval.name() == key.interval);
+        let between_ns = if goes_between { self.clocks_ns } else { 0 };
+        (coverage.clock_ns.max(between_ns) as f64).max(self.burst_ns(coverage))
+    }
+
+    fn burst_ns(&self, coverage: &Coverage) -> f64 {
+        self.speed.bytes_ns(coverage.same_time_most_bytes)
+    }
+
+    fn ratio(&self, key: &Key, times: &Histogram) -> Option<f64> {
+        let floor_ns = self.floor_ns(key);
+        (floor_ns > 0.0).then(|| times.quantile(0.5) as f64 / floor_ns)
+    }
+}
+
+/// A table for people, with what was assumed and how far stamps can be trusted; without rows, what is said of `nothing`.
+#[must_use]
+pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Coverage, nothing: &str) -> String {
+    if latencies.is_empty() {
+        return nothing.to_owned();
+    }
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    let mut header = vec!["interval", "verb", "size"];
+    let has_pairs = latencies.keys().any(|key| key.pair.is_some());
+    if has_pairs {
+        header.extend(["from", "to"]);
+    }
+    let labels = header.len();
+    header.extend(["samples", "floor", "median", "deviation", "median / floor", "error"]);
+    let columns = header.len();
+    table.set_header(header);
+    for column in labels..columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Right);
+        }
+    }
+    for (key, times) in latencies {
+        let mut row = vec![key.interval.to_owned(), key.verb.to_owned(), size(key.from_bytes)];
+        if let Some((src, dst)) = &key.pair {
+            row.extend([src.name(), dst.name()]);
+        }
+        let ratio = path.ratio(key, times).map_or_else(|| "-".to_owned(), shown);
+        row.extend([group(times.samples()), time(path.floor_ns(key)), time(times.quantile(0.5) as f64)]);
+        row.extend([time(times.standard_deviation()), ratio, format!("+- {}", time(path.error_ns(key, coverage)))]);
+        table.add_row(row);
+    }
+    let share = coverage.same_time as f64 * 100.0 / stamped(coverage).max(1) as f64;
+    let stamps = match coverage.same_time {
+        0 => "no record has the stamp of the one before it".to_owned(),
+        _ => format!(
+            "{share:.1} % of the records have the stamp of the one before; at most {} have one stamp, and at most {} follow behind the first of such, \
+             which take {} on this link",
+            group(coverage.same_time_most),
+            bytes(coverage.same_time_most_bytes),
+            time(path.burst_ns(coverage))
+        ),
+    };
+    let clocks = match path.clocks_ns {
+        0 => String::new(),
+        ns => format!("; transits and MPI messages between inputs: their clocks may differ by {}", time(ns as f64)),
+    };
+    let switches = if path.hops == 1 { "switch" } else { "switches" };
+    format!(
+        "{}\n\nfloor   links of {}, {} {switches} of {} each way, path MTU {}; the smallest message of each size, at the requester's port\n\
+         error   the clock ticks every {}; {stamps}{clocks}\n",
+        table.trim_fmt(),
+        path.speed.describe(),
+        path.hops,
+        duration(i64::from(path.switch_ns)),
+        path.mtu_bytes,
+        duration(coverage.clock_ns.cast_signed()),
+    )
+}
+
+/// Records whose stamps were looked at.
+const fn stamped(coverage: &Coverage) -> u64 {
+    coverage.records.saturating_sub(coverage.outside_window)
+}
+
+/// A ratio to three digits.
+fn shown(ratio: f64) -> String {
+    match ratio {
+        ratio if ratio < 10.0 => format!("{ratio:.2}"),
+        ratio if ratio < 100.0 => format!("{ratio:.1}"),
+        ratio => group(ratio.round() as u64),
+    }
+}
+
+/// Names and values of a row, in the order of the csv.
+fn values(key: &Key, times: &Histogram, path: &Path, coverage: &Coverage) -> [(&'static str, Option<f64>); 6] {
+    [
+        ("samples", Some(times.samples() as f64)),
+        ("floor_ns", Some(path.floor_ns(key))),
+        ("median_ns", Some(times.quantile(0.5) as f64)),
+        ("standard_deviation_ns", Some(times.standard_deviation())),
+        ("ratio", path.ratio(key, times)),
+        ("error_ns", Some(path.error_ns(key, coverage))),
+    ]
+}
+
+/// `interval,verb,from_bytes,src,dst` and the values.
+pub fn csv(
+    latencies: &BTreeMap<Key, Histogram>,
+    path: &Path,
+    coverage: &Coverage,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(out, "interval,verb,from_bytes,src,dst,samples,floor_ns,median_ns,standard_deviation_ns,ratio,error_ns")?;
+    for (key, times) in latencies {
+        let from_bytes = key.from_bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
+        let (src, dst) = key.pair.as_ref().map(|(src, dst)| (src.to_string(), dst.to_string())).unwrap_or_default();
+        let cell = |(name, value): (&str, Option<f64>)| match value {
+            None => String::new(),
+            Some(ratio) if name == "ratio" => format!("{ratio:.3}"),
+            Some(value) => number(value),
+        };
+        let values = values(key, times, path, coverage).map(cell).join(",");
+        writeln!(out, "{},{},{from_bytes},{src},{dst},{values}", key.interval, key.verb)?;
+    }
+    Ok(())
+}
+
+/// One object with the rows of the csv, what was assumed, and what is known of the stamps.
+pub fn json(
+    latencies: &BTreeMap<Key, Histogram>,
+    path: &Path,
+    coverage: &Coverage,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let row = |(key, times): (&Key, &Histogram)| {
+        let pair = key.pair.as_ref().map(|(src, dst)| [src.to_string(), dst.to_string()]);
+        let mut object = json!({
+            "interval": key.interval, "verb": key.verb, "from_bytes": key.from_bytes,
+            "src": pair.as_ref().map(|pair| &pair[0]), "dst": pair.as_ref().map(|pair| &pair[1]),
+        });
+        if let Some(object) = object.as_object_mut() {
+            object.extend(values(key, times, path, coverage).map(|(name, value)| (name.to_owned(), json!(value))));
+            // A count, which is no time.
+            object.insert("samples".to_owned(), json!(times.samples()));
+        }
+        object
+    };
+    let document = json!({
+        "schema": "ibscope latency floors",
+        "version": 1,
+        "link": {
+            "gbit_per_s": path.speed.gbit_per_s(), "hops": path.hops, "switch_ns": path.switch_ns, "mtu_bytes": path.mtu_bytes,
+            "header_bytes": path.header_bytes,
+        },
+        "stamps": {
+            "clock_ns": coverage.clock_ns, "records": stamped(coverage), "same_time": coverage.same_time,
+            "same_time_most": coverage.same_time_most, "same_time_most_bytes": coverage.same_time_most_bytes, "clocks_ns": path.clocks_ns,
+        },
+        "latencies": latencies.iter().map(row).collect::<Vec<_>>(),
+    });
+    writeln!(out, "{document:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand, at 100 Gbit/s: a byte takes 0.08 ns.
+    #[test]
+    fn floors_are_bits_and_switches() {
+        let path = Path {
+            speed: "4x EDR".parse().expect("speed"),
+            hops: 3,
+            switch_ns: 100,
+            mtu_bytes: 4096,
+            header_bytes: NATIVE_BYTES,
+            clocks_ns: 0,
+        };
+        let cases = [
+            // 26 + 4; there and back through 3 switches.
+            ("acknowledged", "SEND", Some(0), 30.0 * 0.08 + 600.0),
+            ("acknowledged", "WRITE", Some(65536), 30.0 * 0.08 + 600.0),
+            // 26 + 4 + 64, and 26 + 4 + 4096.
+            ("first_response", "READ", Some(64), 94.0 * 0.08 + 600.0),
+            ("first_response", "READ", Some(65536), 4126.0 * 0.08 + 600.0),
+            // 16 packets: 16 * (26 + 4096) + 2 * 4.
+            ("last_response", "READ", Some(65536), 65960.0 * 0.08 + 600.0),
+            // 2 is padded to 4.
+            ("last_response", "READ", Some(2), 34.0 * 0.08 + 600.0),
+            ("last_response", "ATOMIC", Some(8), 38.0 * 0.08 + 600.0),
+            // 15 of the 16 packets; one byte more than a packet: 26 + 4.
+            ("message", "WRITE", Some(65536), 15.0 * 4122.0 * 0.08),
+            ("message", "SEND", Some(4096), 30.0 * 0.08),
+            ("interval", "SEND", Some(64), 90.0 * 0.08),
+            ("interval", "WRITE", Some(4096), 4138.0 * 0.08),
+            ("interval", "READ", Some(1 << 20), 42.0 * 0.08),
+            ("interval", "ATOMIC", Some(8), 54.0 * 0.08),
+            ("interval", "DATAGRAM", Some(1024), 1058.0 * 0.08),
+            ("transit", "SEND", Some(1024), 300.0),
+            // 26 + 8 + 256.
+            ("set_up", "", None, 580.0 * 0.08 + 600.0),
+            ("tear_down", "", None, 290.0 * 0.08 + 600.0),
+        ];
+        for (interval, verb, from_bytes, expected) in cases {
+            let key = Key { interval, verb, from_bytes, pair: None };
+            let floor_ns = path.floor_ns(&key);
+            assert!((floor_ns - expected).abs() < 1e-6, "{key:?}: {floor_ns}, not {expected}");
+        }
+        // A tick of a microsecond, and clocks that are sure to 3 us: what ends at another port may end in another input.
+        let path = Path { clocks_ns: 3000, ..path };
+        let coverage = Coverage { clock_ns: 1000, ..Coverage::default() };
+        for interval in super::super::latency::INTERVALS {
+            let key = Key { interval, verb: "SEND", from_bytes: Some(64), pair: None };
+            let expected = if ["transit", "mpi_message"].contains(&interval) { 3000.0 } else { 1000.0 };
+            assert!((path.error_ns(&key, &coverage) - expected).abs() < 1e-6, "{interval}");
+        }
+    }
+}

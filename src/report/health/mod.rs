@@ -1,0 +1,322 @@
+//! What goes wrong on the fabric, and what the capture missed: totals, and the connections with most of it.
+//!
+//! A row is one direction between two queue pairs. What its packets say of the other direction stays with the row that carried it: NAKs and RNR
+//! NAKs are sent by `src` about the requests of `dst`, and a congestion notification from `src` asks `dst` to slow down. The columns of csv and
+//! json are those of [`Health`], the repeats of the table of connections, and the connection itself; all count transmissions, mirror copies
+//! never. Management and multicast have no rows.
+
+mod links;
+mod over_time;
+mod row;
+
+pub use links::{csv as links_csv, table as links_table};
+pub use over_time::{RepeatedBin, Retransmissions, retransmissions};
+
+use super::units::{bytes, counted, group, span as duration};
+use super::who::Label;
+use crate::model::coverage::Pauses;
+use crate::model::link::Speed;
+use crate::model::profile::Repeats;
+use crate::model::{Health, Profile};
+use row::{Row, acknowledged_requests, plain_acks, rows, slowdown};
+use serde_json::{Map, Value, json};
+use std::io::{self, Write};
+
+/// Connections that the table shows.
+const WORST: usize = 10;
+/// Senders of pause frames that the table lists.
+const MAX_PAUSE_SENDERS: usize = 8;
+/// Columns of the csv in front of those of [`Health`].
+const COLUMNS: [&str; 12] = [
+    "src",
+    "dst",
+    "src_rank",
+    "dst_rank",
+    "service",
+    "src_qp",
+    "dest_qp",
+    "retransmitted_request_packets",
+    "retransmitted_response_packets",
+    "repeated_acknowledge_packets",
+    "retransmitted_wire_bytes",
+    "retransmitted_payload_bytes",
+];
+/// And behind them.
+const DERIVED: [&str; 2] = ["requests_per_ack", "cnp_slowdown"];
+
+fn totals(rows: &[Row<'_>]) -> (Health, Repeats) {
+    rows.iter().fold(Default::default(), |(mut health, mut repeats): (Health, Repeats), row| {
+        health += row.health;
+        repeats += row.repeats();
+        (health, repeats)
+    })
+}
+
+/// For people: totals, then the ten connections with most to say.
+#[must_use]
+pub fn table(profile: &Profile, speed: Option<&Speed>) -> String {
+    let mut rows = rows(profile);
+    let (health, repeats) = totals(&rows);
+    let mut lines: Vec<String> = Vec::new();
+    let mut put = |label: &str, text: String| lines.push(format!("{label:<14}{text}"));
+    put(
+        "repeated",
+        format!(
+            "{}, {}, {}, {} on the wire",
+            counted(repeats.request_packets, "request"),
+            counted(repeats.response_packets, "response"),
+            counted(repeats.acknowledge_packets, "ACK"),
+            bytes(repeats.wire_bytes)
+        ),
+    );
+    let cost = match health.episodes_timed {
+        0 => String::new(),
+        timed => format!(
+            ", {} in sum, {} on average, {} the longest",
+            duration(health.episode_ns),
+            duration(health.episode_ns / timed),
+            duration(health.longest_episode_ns)
+        ),
+    };
+    put("go-back-N", format!("{}{cost}", counted(health.episodes, "episode")));
+    put(
+        "NAKs",
+        format!(
+            "{} PSN sequence, {} invalid request, {} remote access, {} remote operation, {} invalid RD, {} reserved",
+            group(health.nak_sequence),
+            group(health.nak_invalid_request),
+            group(health.nak_remote_access),
+            group(health.nak_remote_operational),
+            group(health.nak_invalid_rd),
+            group(health.nak_reserved)
+        ),
+    );
+    let timer = match health.rnr_naks {
+        0 => String::new(),
+        _ => format!(", waits of up to {}", duration(health.longest_rnr_timer_ns)),
+    };
+    put("RNR NAKs", format!("{}{timer}", group(health.rnr_naks)));
+    put(
+        "congestion",
+        format!(
+            "{} CNP, {} FECN, {} BECN, {} ECN-CE",
+            group(health.cnp_packets),
+            group(health.fecn_packets),
+            group(health.becn_packets),
+            group(health.ecn_ce_packets)
+        ),
+    );
+    if let Some(times) = slowdown(&health) {
+        let count = group(health.cnp_reactions);
+        put("", format!("after a CNP requests came {times:.1} times as far apart ({count} measured)"));
+    }
+    for line in pauses(profile, speed) {
+        put("pause", line);
+    }
+    let coverage = &profile.coverage;
+    for (label, ok, bad) in
+        [("wrong ICRC", coverage.icrc_ok, coverage.icrc_bad), ("wrong VCRC", coverage.vcrc_ok, coverage.vcrc_bad)]
+    {
+        // Only native captures have a VCRC, and not all of them.
+        if ok + bad > 0 || label == "wrong ICRC" {
+            put(label, format!("{} of {} checked", group(bad), group(ok + bad)));
+        }
+    }
+    put("late", format!("{} behind a later PSN", counted(health.late_packets, "packet")));
+    let acks = plain_acks(&health, &repeats);
+    if acks > 0 {
+        let per_ack = acknowledged_requests(&health, &repeats) as f64 / acks as f64;
+        put("ACKs", format!("{}, for {per_ack:.2} SEND and WRITE packets each", group(acks)));
+    }
+    put(
+        "capture loss",
+        format!(
+            "{}, {} acknowledged and never seen ({} to {}); {} never seen and not acknowledged",
+            counted(health.lost_requests, "request"),
+            counted(health.lost_responses, "response"),
+            group(health.lost_at_least),
+            counted(health.lost_at_most, "packet"),
+            counted(health.open_psns, "PSN")
+        ),
+    );
+    if profile.coverage.interface_drops > 0 {
+        put(
+            "",
+            format!(
+                "{} packets dropped by the capturing interfaces, as they say",
+                group(profile.coverage.interface_drops)
+            ),
+        );
+    }
+    for input in profile.inputs.iter().filter(|input| input.coverage.missing_packets > 0) {
+        put(
+            "",
+            format!("{} lacks {} packets that another input has", input.name, group(input.coverage.missing_packets)),
+        );
+    }
+    if health.one_sided_packets > 0 {
+        put("one-sided", format!("{} seen at one of two ports only", counted(health.one_sided_packets, "packet")));
+    }
+    if health.library_repeats + health.datagram_gap_psns > 0 {
+        put(
+            "datagrams",
+            format!(
+                "{} sent again by UCX; {} PSNs of UD queue pairs not seen here (normal: one sequence serves all destinations)",
+                group(health.library_repeats),
+                group(health.datagram_gap_psns)
+            ),
+        );
+    }
+    rows.retain(|row| row.severity() > 0);
+    // Equal ones stay in the order of connections.
+    rows.sort_by_key(|row| std::cmp::Reverse(row.severity()));
+    if rows.is_empty() {
+        lines.push("\nno connection has anything to look at".to_owned());
+    } else {
+        let shown = rows.len().min(WORST);
+        lines.push(format!(
+            "\nthe worst {shown} of {} connections with something to look at:",
+            group(rows.len() as u64)
+        ));
+    }
+    for row in rows.iter().take(WORST) {
+        lines.push(row.who());
+        lines.extend(row.findings().into_iter().map(|finding| format!("    {finding}")));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// What pause frames ask for, one line per sender and class.
+fn pauses(profile: &Profile, speed: Option<&Speed>) -> Vec<String> {
+    let coverage = &profile.coverage;
+    let ask = |of: &str| {
+        let text = |(what, pauses): (&String, &Pauses)| {
+            let class = what.strip_prefix(of)?.trim_start();
+            let longest = match longest_pause_ns(pauses, speed) {
+                Some(ns) => duration(ns),
+                None => format!("{} quanta", group(pauses.longest_quanta)),
+            };
+            let class = if class.is_empty() { String::new() } else { format!("{class}: ") };
+            let (asked, ended) = (counted(pauses.pauses, "pause"), group(pauses.resumes));
+            Some(format!("{class}{asked} of up to {longest}, {ended} resumed"))
+        };
+        coverage.pauses.iter().filter_map(text).collect::<Vec<_>>().join("; ")
+    };
+    let line = |(sender, count): (&String, &u64)| {
+        let asked = ask(sender);
+        let separator = if asked.is_empty() { "" } else { ": " };
+        format!("{} from {sender}{separator}{asked}", counted(*count, "frame"))
+    };
+    coverage.pause_frames.iter().take(MAX_PAUSE_SENDERS).map(line).collect()
+}
+
+/// The longest pause asked for, where the speed of the link is known.
+fn longest_pause_ns(pauses: &Pauses, speed: Option<&Speed>) -> Option<u64> {
+    speed.map(|speed| speed.bits_ns(pauses.longest_quanta.saturating_mul(Pauses::QUANTUM_BITS)).round() as u64)
+}
+
+/// One line per connection with something to say: the connection, its repeats, and the columns of [`Health`].
+pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{},{},{}", COLUMNS.join(","), Health::COLUMNS.join(","), DERIVED.join(","))?;
+    for row in rows(profile) {
+        let values: Vec<String> = cells(&row).iter().map(|(_, value)| text(value)).collect();
+        writeln!(out, "{}", values.join(","))?;
+    }
+    Ok(())
+}
+
+/// One object: totals, pause frames, what each input lacks, and the lines of the csv as objects.
+pub fn json(profile: &Profile, speed: Option<&Speed>, out: &mut dyn Write) -> io::Result<()> {
+    let rows = rows(profile);
+    let (health, repeats) = totals(&rows);
+    let mut total = object(health_cells(&health));
+    total.extend(object(repeats_cells(&repeats)));
+    let inputs = profile.inputs.iter();
+    let inputs: Vec<Value> = inputs
+        .map(|input| json!({ "name": input.name, "missing_packets": input.coverage.missing_packets, "interface_drops": input.coverage.interface_drops }))
+        .collect();
+    let connections = rows.iter().map(|row| {
+        let mut connection = object(cells(row));
+        connection.insert("findings".to_owned(), json!(row.findings()));
+        Value::Object(connection)
+    });
+    let pauses: Map<String, Value> = profile
+        .coverage
+        .pauses
+        .iter()
+        .map(|(what, pauses)| {
+            let longest_ns = longest_pause_ns(pauses, speed);
+            let Pauses { pauses, resumes, longest_quanta, quanta } = pauses;
+            let asked = json!({
+                "pauses": pauses, "resumes": resumes, "longest_quanta": longest_quanta, "quanta": quanta,
+                "longest_ns": longest_ns,
+            });
+            (what.clone(), asked)
+        })
+        .collect();
+    let document = json!({
+        "schema": "ibscope health",
+        "version": 1,
+        "total": total,
+        "pause_frames": profile.coverage.pause_frames,
+        "pauses": pauses,
+        "links": links::json(profile),
+        "inputs": inputs,
+        "connections": connections.collect::<Vec<_>>(),
+    });
+    writeln!(out, "{document:#}")
+}
+
+type Cell = (&'static str, Value);
+
+fn cells(row: &Row<'_>) -> Vec<Cell> {
+    let rank = |label: &Label| match label {
+        Label::Rank(rank) => json!(rank),
+        _ => Value::Null,
+    };
+    let values = [
+        json!(row.endpoints.0.to_string()),
+        json!(row.endpoints.1.to_string()),
+        rank(&row.ranks.0),
+        rank(&row.ranks.1),
+        json!(row.service()),
+        json!(row.connection.src_qp.map(ibscope_parsers::Qpn::value)),
+        json!(row.connection.dest_qp.value()),
+    ];
+    let own = COLUMNS.into_iter().zip(values);
+    let derived = [row.requests_per_ack, slowdown(&row.health)];
+    // Three digits are more than such a number is good for.
+    let derived = derived.map(|value| value.map_or(Value::Null, |value| json!((value * 1000.0).round() / 1000.0)));
+    own.chain(repeats_cells(&row.repeats()))
+        .chain(health_cells(&row.health))
+        .chain(DERIVED.into_iter().zip(derived))
+        .collect()
+}
+
+fn repeats_cells(repeats: &Repeats) -> Vec<Cell> {
+    let values = [
+        repeats.request_packets,
+        repeats.response_packets,
+        repeats.acknowledge_packets,
+        repeats.wire_bytes,
+        repeats.payload_bytes,
+    ];
+    COLUMNS.into_iter().skip(COLUMNS.len() - values.len()).zip(values.map(Value::from)).collect()
+}
+
+fn health_cells(health: &Health) -> Vec<Cell> {
+    Health::COLUMNS.into_iter().zip(health.values().map(Value::from)).collect()
+}
+
+fn object(cells: Vec<Cell>) -> Map<String, Value> {
+    cells.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,287 @@
+//! Check sums of links, pause frames, notifications of congestion, coalesced ACKs and UCX's own repeats: recorded where it was recorded, else
+//! constructed.
+
+use crate::health::{packets, total};
+use crate::runs::{self, Run, decompressed, is_roce};
+use crate::tools::{HEADER_BYTES, in_parallel, result, walk};
+use crate::wire::{Queue, Wire, profile};
+use ibscope::model::profile::HealthRow;
+use ibscope::model::{Health, Profile};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+fn written(folder: &Path, file: &[u8]) -> PathBuf {
+    let path = folder.join("changed.pcap");
+    std::fs::write(&path, file).expect("written");
+    path
+}
+
+/// The health of the connections of a sender, by service.
+fn of(found: &Profile, src: u16, service: u8) -> Health {
+    let row = |row: &&HealthRow| {
+        let connection = &found.connections[row.connection as usize];
+        connection.src.to_string() == src.to_string() && connection.service == service
+    };
+    found.health.iter().find(row).expect("a row").health
+}
+
+/// The rows of a csv, by column.
+fn csv(text: &str) -> Vec<BTreeMap<&str, &str>> {
+    let mut lines = text.lines();
+    let header: Vec<&str> = lines.next().expect("header").split(',').collect();
+    lines.map(|line| header.iter().copied().zip(line.split(',')).collect()).collect()
+}
+
+#[test]
+fn every_recorded_vcrc_fits() {
+    in_parallel(&runs::all(), |_, run: &Run| {
+        let coverage = profile(&[run.sink()]).coverage;
+        // One of them has a snap length.
+        let whole = coverage.infiniband - coverage.truncated;
+        assert!(whole > 100, "{}", run.name);
+        assert_eq!((coverage.vcrc_ok, coverage.vcrc_bad), (whole, 0), "{}", run.name);
+        // RoCE has none.
+        let coverage = profile(&[run.node(1)]).coverage;
+        assert_eq!((coverage.vcrc_ok, coverage.vcrc_bad), (0, 0), "{}", run.name);
+    });
+}
+
+/// Messages of one packet and of five, 40 in all, and their ACKs; the last byte of every `nth` packet is changed.
+fn with_wrong_vcrc(nth: usize) -> (tempfile::TempDir, PathBuf, u64) {
+    let mut wire = Wire::new();
+    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+    let long = vec![7; 20_000];
+    for number in 0..40 {
+        there.send(&mut wire, if number % 2 == 0 { b"request" } else { &long });
+        back.ack(&mut wire, &there);
+    }
+    let mut file = std::fs::read(wire.file()).expect("capture");
+    let ends: Vec<usize> = walk(&file).iter().map(|raw| raw.place.end - 1).step_by(nth).collect();
+    ends.iter().for_each(|end| file[*end] ^= 0x10);
+    let folder = tempfile::tempdir().expect("folder");
+    let path = written(folder.path(), &file);
+    (folder, path, ends.len() as u64)
+}
+
+#[test]
+fn wrong_vcrcs_are_counted_where_the_capture_keeps_them() {
+    let (_folder, path, changed) = with_wrong_vcrc(7);
+    let found = profile(&[path]);
+    // 20 messages of one packet, 20 of five, 40 ACKs.
+    assert_eq!((found.coverage.vcrc_ok, found.coverage.vcrc_bad), (160 - changed, changed));
+    assert_eq!((total(&found).0.vcrc_bad_packets, total(&found).0.icrc_bad_packets), (changed, 0));
+    assert!(changed == 23 && found.notes.is_empty(), "{changed}: {:?}", found.notes);
+    // An adapter that does not keep it: nothing is said but that.
+    let (_folder, path, _) = with_wrong_vcrc(1);
+    let found = profile(&[path]);
+    assert_eq!((found.coverage.vcrc_ok, found.coverage.vcrc_bad, found.coverage.icrc_ok), (0, 0, 160));
+    assert_eq!(total(&found).0.vcrc_bad_packets, 0);
+    assert!(found.notes.iter().any(|note| note.contains("VCRC")), "{:?}", found.notes);
+}
+
+/// A flow-control frame of 60 bytes: IEEE 802.3, annex 31B, and 802.1Qbb.
+fn pause(sender: u8, opcode: u16, fields: &[u16]) -> Vec<u8> {
+    let mut frame = [0x01, 0x80, 0xC2, 0, 0, 0x01, 0x02, 0, 0, 0, 0, sender, 0x88, 0x08].to_vec();
+    frame.extend([opcode].iter().chain(fields).flat_map(|word| word.to_be_bytes()));
+    frame.resize(60, 0);
+    frame
+}
+
+/// Constructed: there is no recorded one.
+#[test]
+fn pauses_are_told_by_sender_and_class() {
+    let mut file = decompressed(&runs::named("ompi-rc-ring2").node(1));
+    let time = file[HEADER_BYTES..HEADER_BYTES + 8].to_vec();
+    let frames = [
+        // Classes 3 and 4; class 3 again, for less; class 3 goes on. What stands in the fields of other classes does not count.
+        pause(1, 0x0101, &[0b1_1000, 9, 9, 9, 0xFFFF, 100, 9, 9, 9]),
+        pause(1, 0x0101, &[0b0_1000, 0, 0, 0, 1000, 0, 0, 0, 0]),
+        pause(1, 0x0101, &[0b0_1000, 0, 0, 0, 0, 0, 0, 0, 0]),
+        pause(2, 0x0101, &[0b1000_0001, 5, 0, 0, 0, 0, 0, 0, 6]),
+        pause(2, 0x0001, &[256]),
+    ];
+    for frame in &frames {
+        file.extend(&time);
+        file.extend([60u32, 60].iter().flat_map(|length| length.to_le_bytes()));
+        file.extend(frame);
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let path = written(folder.path(), &file);
+    let found = profile(std::slice::from_ref(&path));
+    let pauses: Vec<_> = found
+        .coverage
+        .pauses
+        .iter()
+        .map(|(what, asked)| (what.as_str(), asked.pauses, asked.resumes, asked.longest_quanta, asked.quanta))
+        .collect();
+    assert_eq!(
+        pauses,
+        [
+            ("02:00:00:00:00:01 PFC class 3", 2, 1, 65_535, 66_535),
+            ("02:00:00:00:00:01 PFC class 4", 1, 0, 100, 100),
+            ("02:00:00:00:00:02 PFC class 0", 1, 0, 5, 5),
+            ("02:00:00:00:00:02 PFC class 7", 1, 0, 6, 6),
+            ("02:00:00:00:00:02 pause", 1, 0, 256, 256),
+        ]
+    );
+    let table = result(&["health"], &[&path]);
+    assert!(table.contains("class 3: 2 pauses of up to 65 535 quanta, 1 resumed"), "{table}");
+    // 65 535 x 512 bits at 100 Gbit/s are 335 539.2 ns.
+    let table = result(&["health", "--link", "100Gb/s"], &[&path]);
+    assert!(table.contains("class 3: 2 pauses of up to 335.539 us, 1 resumed"), "{table}");
+    let json: serde_json::Value =
+        serde_json::from_str(&result(&["health", "--link", "4x EDR", "--format", "json"], &[&path])).expect("JSON");
+    // 256 x 512 / 100.
+    assert_eq!(json["pauses"]["02:00:00:00:00:02 pause"]["longest_ns"], 1311);
+}
+
+/// Constructed: recorded runs have no notification.
+#[test]
+fn requests_slow_down_after_a_notification() {
+    let mut wire = Wire::new();
+    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+    let mut now_ns = 1_700_000_000_000_000_000;
+    let mut exchange = |wire: &mut Wire, count: u32, gap_ns: i64, (there, back): (&mut Queue, &mut Queue)| {
+        for _ in 0..count {
+            now_ns += gap_ns;
+            there.send(wire.at(now_ns), b"request");
+            back.ack(wire, there);
+        }
+    };
+    exchange(&mut wire, 40, 10_000, (&mut there, &mut back));
+    // Goes to queue pair 0x11 at 3, as its ACKs do.
+    back.notify(&mut wire);
+    exchange(&mut wire, 40, 30_000, (&mut there, &mut back));
+    back.notify(&mut wire);
+    exchange(&mut wire, 40, 60_000, (&mut there, &mut back));
+    // Too few requests come after it.
+    back.notify(&mut wire);
+    exchange(&mut wire, 15, 60_000, (&mut there, &mut back));
+    let found = profile(&[wire.file()]);
+    let health = of(&found, 3, 0);
+    assert_eq!((health.cnp_reactions, health.cnp_gap_before_ns, health.cnp_gap_after_ns), (2, 40_000, 90_000));
+    assert_eq!((of(&found, 4, 0).cnp_reactions, of(&found, 4, 4).cnp_packets), (0, 3));
+    let path = wire.file();
+    let text = result(&["health", "--format", "csv"], &[&path]);
+    let slowdown: Vec<&str> = csv(&text).iter().map(|row| row["cnp_slowdown"]).collect();
+    assert_eq!(slowdown, ["2.25", "", ""]);
+    assert!(result(&["health"], &[&path]).contains("2.2 times as far apart"));
+}
+
+#[test]
+fn acks_are_for_so_many_requests() {
+    let mut wire = Wire::new();
+    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+    for _ in 0..10 {
+        for _ in 0..3 {
+            there.send(&mut wire, b"request");
+        }
+        back.ack(&mut wire, &there);
+        back.send(&mut wire, b"request");
+        there.ack(&mut wire, &back);
+        // Answered with data: not for ACKs.
+        there.read(&mut wire, 0x1000, 9, 64);
+        back.read_response(&mut wire, &there, &[5; 64]);
+    }
+    // Neither a refusal nor an ACK that comes again is for new requests.
+    back.refuse(&mut wire, there.psn, 0x60);
+    let path = wire.file();
+    let text = result(&["health", "--format", "csv"], &[&path]);
+    let ratios: Vec<&str> = csv(&text).iter().map(|row| row["requests_per_ack"]).collect();
+    assert_eq!(ratios, ["3.0", "1.0"]);
+    // Slowly, of recorded connections: SENDs and WRITEs that are not repeats, and ACKs that are no NAKs nor repeats, of both directions together.
+    for name in ["ompi-rc-ring2", "ompi-openib-ring2", "perf-send-lat", "ompi-rc-loss1-ring2"] {
+        let path = runs::named(name).node(1);
+        let (mut requests, mut acks) = (BTreeSet::new(), BTreeSet::new());
+        let mut refusals = 0;
+        for packet in packets(&decompressed(&path)) {
+            let key = (packet.connection(), packet.psn);
+            match packet.opcode {
+                0x00..=0x0B | 0x16 | 0x17 => drop(requests.insert(key)),
+                0x11 if packet.syndrome >> 5 == 0 => drop(acks.insert(key)),
+                0x11 => refusals += 1,
+                _ => {}
+            }
+        }
+        let json: serde_json::Value =
+            serde_json::from_str(&result(&["health", "--format", "json"], &[&path])).expect("JSON");
+        let sum = |column: &str| json["total"][column].as_u64().expect("number");
+        let found = sum("request_packets") - sum("retransmitted_request_packets") - sum("data_requests");
+        // READs that start again inside an earlier one are repeats by their range, and none of these.
+        assert_eq!(found, requests.len() as u64, "{name}");
+        let table = result(&["health"], &[&path]);
+        let line = table.lines().find(|line| line.starts_with("ACKs")).expect("a line");
+        let shown: u64 =
+            line["ACKs".len()..].split(',').next().expect("number").replace(' ', "").parse().expect("number");
+        // An ACK with the PSN of a NAK before it counts as a repeat: at most as many as there are NAKs.
+        let all = acks.len() as u64;
+        assert!(shown <= all && all <= shown + refusals, "{name}: {shown}, {all}, {refusals}");
+    }
+}
+
+/// A datagram of UCX in a RoCE frame, read by hand: Ethernet 14, IPv4 20, UDP 8, BTH 12, DETH 8, then UCX's header: word (24 bits of endpoint, flags
+/// from bit 24), number at 4.
+fn ucx(frame: &[u8]) -> Option<(Vec<u8>, u32, u16)> {
+    let is_ucx = is_roce(frame) && frame.get(42) == Some(&0x64) && frame.get(54..58) == Some(&[0x1E, 0xE7, 0xA3, 0x30]);
+    let header = frame.get(62..70).filter(|_| is_ucx)?;
+    let word = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+    // Addresses, both queue pairs, endpoint.
+    let place = [&frame[26..34], &frame[47..50], &frame[59..62], &header[..3]].concat();
+    Some((place, word, u16::from_le_bytes([header[4], header[5]])))
+}
+
+/// Of what carries messages (bit 24). Bare ACKs have a number too, that of the next message, which they do not take: counting them as well gives the 15
+/// to 91 "repeats" that runs without any loss seem to have.
+#[test]
+fn repeats_of_ucx_over_datagrams_are_found() {
+    let mut messages = 0;
+    for run in runs::all().iter().filter(|run| run.nodes == 2) {
+        let file = decompressed(&run.node(1));
+        let datagrams: Vec<_> = walk(&file).iter().filter_map(|raw| ucx(raw.data(&file))).collect();
+        if datagrams.is_empty() {
+            continue;
+        }
+        let count = |of_messages: bool| {
+            let mut seen = BTreeSet::new();
+            let mut own = datagrams.iter().filter(|(_, word, _)| !of_messages || word >> 24 & 1 == 1);
+            own.by_ref().filter(|(place, _, number)| !seen.insert((place, number))).count() as u64
+        };
+        for paths in [vec![run.node(1)], vec![run.sink()], run.every_node()] {
+            assert_eq!(total(&profile(&paths)).0.library_repeats, count(true), "{}: {paths:?}", run.name);
+        }
+        messages += datagrams.len();
+        if run.name == "ompi-ud-ring2" {
+            assert_eq!((count(true), count(false)), (0, 61));
+        }
+    }
+    assert!(messages > 1000, "{messages}");
+}
+
+/// Some messages of a recorded run are sent again under new PSNs, as UCX does.
+#[test]
+fn messages_that_ucx_sends_again_are_counted_apart() {
+    let file = decompressed(&runs::named("ompi-ud-ring2").node(1));
+    let mut changed = file[..HEADER_BYTES].to_vec();
+    let (mut number, mut again) = (0, 0);
+    for raw in walk(&file) {
+        let record = &file[raw.place.clone()];
+        changed.extend(record);
+        let Some((_, word, _)) = ucx(raw.data(&file)) else { continue };
+        number += 1;
+        if word >> 24 & 1 == 1 && number % 10 == 0 {
+            let mut copy = record.to_vec();
+            // Record header 16; the PSN stands at 9 in the BTH. Far from all others.
+            let psn = 0x40_0000u32 + again;
+            copy[16 + 42 + 9..16 + 42 + 12].copy_from_slice(&psn.to_be_bytes()[1..]);
+            changed.extend(copy);
+            again += 1;
+        }
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let path = written(folder.path(), &changed);
+    let (health, repeats) = total(&profile(&[path]));
+    assert!(again > 50, "{again}");
+    assert_eq!(health.library_repeats, u64::from(again));
+    // No repeats of the transport, and no loss.
+    assert_eq!((repeats.request_packets, health.lost(), health.open_psns), (0, 0, 0));
+}

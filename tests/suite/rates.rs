@@ -1,0 +1,430 @@
+//! Rates, sizes and what was sent again over time, in the recorded runs, against a slow look at their packets.
+
+use crate::runs::{self, is_roce};
+use crate::tools::{ibscope, in_parallel, result};
+use crate::wire::profile;
+use ibscope::model::profile::Repeated;
+use ibscope::model::{Kind, Profile, SizeOf, SizeSums};
+use ibscope::report::rates::{DEFAULT_WINDOW_NS, Values, rates};
+use ibscope::report::{By, Label};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Path MTU of all recorded runs.
+const MTU_BYTES: u32 = 4096;
+
+/// A RoCE packet read by hand: Ethernet 14, IPv4 20, UDP 8, BTH 12, extension headers.
+struct Packet {
+    time_ns: i64,
+    /// Sender, receiver, the receiver's queue pair, the sender's where it is a datagram.
+    connection: ([u8; 4], [u8; 4], u32, u32),
+    opcode: u8,
+    psn: u32,
+    wire_bytes: u64,
+    frame: Vec<u8>,
+}
+
+impl Packet {
+    /// Request 0, response 1, acknowledgement 2.
+    fn turn(&self) -> u8 {
+        match self.opcode & 0x1F {
+            0x0D..=0x10 | 0x12 => 1,
+            0x11 => 2,
+            _ => 0,
+        }
+    }
+
+    /// PSNs that it takes: of a READ request, those of its response, whose length stands in the RETH.
+    fn span(&self) -> u32 {
+        let length = || u32::from_be_bytes(self.frame[66..70].try_into().expect("four bytes"));
+        if self.opcode == 0x0C { length().div_ceil(MTU_BYTES).max(1) } else { 1 }
+    }
+}
+
+/// The packets between queue pairs of applications at the port of a node, in file order.
+fn packets(run: &runs::Run, node: u8) -> Vec<Packet> {
+    let records = runs::timed_records(&run.node(node)).into_iter().filter(|(_, frame)| is_roce(frame));
+    let packet = |(time_ns, frame): (u64, Vec<u8>)| {
+        let number = |at: usize| u32::from_be_bytes([0, frame[at], frame[at + 1], frame[at + 2]]);
+        let opcode = frame[42];
+        let datagram_qp = if opcode >> 5 == 3 { number(59) } else { 0 };
+        let ends = [26, 30].map(|at| <[u8; 4]>::try_from(&frame[at..at + 4]).expect("address"));
+        Packet {
+            time_ns: time_ns as i64,
+            connection: (ends[0], ends[1], number(47), datagram_qp),
+            opcode,
+            psn: number(51),
+            // Of the whole frame, also where the capture was cut: 14 and the length in the IPv4 header.
+            wire_bytes: 14 + u64::from(u16::from_be_bytes([frame[16], frame[17]])),
+            frame,
+        }
+    };
+    records.map(packet).filter(|packet| packet.connection.2 > 1).collect()
+}
+
+/// The packets that were not sent before, and those that were.
+fn apart(packets: Vec<Packet>) -> (Vec<Packet>, Vec<Packet>) {
+    let mut seen = BTreeSet::new();
+    packets.into_iter().partition(|packet| {
+        let key = |psn| (packet.connection, packet.turn(), psn);
+        let is_new = !seen.contains(&key(packet.psn));
+        seen.extend((0..packet.span()).map(|more| key((packet.psn + more) & 0xFF_FFFF)));
+        is_new
+    })
+}
+
+fn data(profile: &Profile) -> impl Iterator<Item = (u32, &ibscope::model::profile::ConnectionRow)> {
+    (0..).zip(&profile.connections).filter(|(_, row)| row.kind == Kind::Data)
+}
+
+#[test]
+fn what_was_sent_again_is_in_the_bin_of_its_time() {
+    for name in ["ompi-rc-loss1-ring2", "perf-read-lat", "ompi-rc-ring2"] {
+        let run = runs::named(name);
+        for node in [1, 2] {
+            let found = profile(&[run.node(node)]);
+            let mut bins: BTreeMap<i64, (u64, u64)> = BTreeMap::new();
+            for row in found.timeline.iter().filter(|row| row.repeated != Repeated::default()) {
+                let bin = bins.entry(row.time_ns).or_default();
+                *bin = (bin.0 + row.repeated.packets, bin.1 + row.repeated.wire_bytes);
+            }
+            let mut expected: BTreeMap<i64, (u64, u64)> = BTreeMap::new();
+            for packet in apart(packets(&run, node)).1 {
+                let bin = expected.entry(packet.time_ns.div_euclid(found.bin_ns) * found.bin_ns).or_default();
+                *bin = (bin.0 + 1, bin.1 + packet.wire_bytes);
+            }
+            assert_eq!(bins, expected, "{name}, node {node}");
+            assert_eq!(bins.is_empty(), name == "ompi-rc-ring2", "{name}, node {node}");
+        }
+    }
+}
+
+#[test]
+fn repeats_over_time_add_up_to_those_of_the_connection() {
+    for run in runs::all() {
+        for paths in [run.every_node(), vec![run.sink()]] {
+            let found = profile(&paths);
+            for (index, row) in data(&found) {
+                let mut sum = Repeated::default();
+                found.timeline.iter().filter(|bin| bin.connection == index).for_each(|bin| sum += bin.repeated);
+                let repeats = row.repeats;
+                let packets = repeats.request_packets + repeats.response_packets + repeats.acknowledge_packets;
+                assert_eq!((sum.packets, sum.wire_bytes), (packets, repeats.wire_bytes), "{}: {paths:?}", run.name);
+            }
+        }
+    }
+}
+
+/// The runs' captures at single ports.
+fn ports() -> Vec<(runs::Run, u8)> {
+    runs::all().into_iter().flat_map(|run| (1..=run.nodes).map(move |node| (runs::named(&run.name), node))).collect()
+}
+
+/// Sizes of something by sender, receiver and class: how many, their bytes, the smallest and the largest.
+type Classes = BTreeMap<([u8; 4], [u8; 4], &'static str, u32), (u64, u64, u64, u64)>;
+
+fn note(classes: &mut Classes, ends: ([u8; 4], [u8; 4]), of: &'static str, bytes: u64) {
+    // 0, 1, 2 and 3, 4 to 7 ...
+    let class = classes.entry((ends.0, ends.1, of, u64::BITS - bytes.leading_zeros())).or_insert((0, 0, u64::MAX, 0));
+    *class = (class.0 + 1, class.1 + bytes, class.2.min(bytes), class.3.max(bytes));
+}
+
+/// What the profile keeps of these distributions.
+fn kept(profile: &Profile, distributions: &[&str]) -> Classes {
+    let mut classes = Classes::new();
+    for row in profile.sizes.iter().filter(|row| distributions.contains(&row.of.distribution())) {
+        let connection = &profile.connections[row.connection as usize];
+        assert_eq!(connection.kind, Kind::Data);
+        let address = |endpoint: ibscope_parsers::Endpoint| {
+            endpoint.to_string().parse::<std::net::Ipv4Addr>().expect("address").octets()
+        };
+        let from = row.size.from_bytes();
+        let key = (address(connection.src), address(connection.dst), row.of.name(), u64::BITS - from.leading_zeros());
+        let (sums, class) = (row.sums, classes.entry(key).or_insert((0, 0, u64::MAX, 0)));
+        let (smallest, largest) = (class.2.min(sums.smallest_bytes), class.3.max(sums.largest_bytes));
+        *class = (class.0 + sums.count, class.1 + sums.bytes, smallest, largest);
+    }
+    classes
+}
+
+#[test]
+fn packet_sizes_are_those_of_a_slow_look() {
+    in_parallel(&ports(), |_, (run, node)| {
+        let mut expected = Classes::new();
+        for packet in apart(packets(run, *node)).0 {
+            let of = ["request", "response", "acknowledge"][usize::from(packet.turn())];
+            note(&mut expected, (packet.connection.0, packet.connection.1), of, packet.wire_bytes);
+        }
+        assert!(!expected.is_empty());
+        assert_eq!(kept(&profile(&[run.node(*node)]), &["packets"]), expected, "{}, node {node}", run.name);
+    });
+}
+
+/// What is beyond the BTH and before pad and ICRC, in bytes: RETH 16, DETH 8, immediate data or key 4.
+fn payload_bytes(packet: &Packet) -> u64 {
+    let service = packet.opcode >> 5;
+    let extension = match packet.opcode & 0x1F {
+        0x06 | 0x0A => 16,
+        0x0B => 20,
+        0x03 | 0x05 | 0x09 | 0x16 | 0x17 => 4,
+        _ => 0,
+    } + if service == 3 { 8 } else { 0 };
+    let pad = u64::from(packet.frame[43] >> 4 & 3);
+    packet.wire_bytes - 42 - 12 - extension - pad - 4
+}
+
+/// Messages put together by sorting: First, Middles and Last stand next to each other by PSN once each packet is there once.
+#[test]
+fn message_sizes_are_those_of_a_slow_look() {
+    in_parallel(&ports(), |_, (run, node)| {
+        let mut expected = Classes::new();
+        let mut connections: BTreeMap<_, Vec<Packet>> = BTreeMap::new();
+        let requests = apart(packets(run, *node)).0.into_iter().filter(|packet| packet.turn() == 0);
+        requests.for_each(|packet| connections.entry(packet.connection).or_default().push(packet));
+        for ((src, dst, ..), mut requests) in connections {
+            let first = requests[0].psn;
+            requests.sort_by_key(|packet| packet.psn.wrapping_sub(first).wrapping_add(1 << 20) & 0xFF_FFFF);
+            let mut bytes = 0;
+            for packet in &requests {
+                let of = match packet.opcode & 0x1F {
+                    _ if packet.opcode >> 5 == 3 => "DATAGRAM",
+                    0x00..=0x05 | 0x16 | 0x17 => "SEND",
+                    0x06..=0x0B => "WRITE",
+                    0x0C => "READ",
+                    _ => "ATOMIC",
+                };
+                bytes += match of {
+                    "READ" => u64::from(u32::from_be_bytes(packet.frame[66..70].try_into().expect("four bytes"))),
+                    "ATOMIC" => 8,
+                    _ => payload_bytes(packet),
+                };
+                // All but First and Middle end a message.
+                if !matches!(packet.opcode & 0x1F, 0x00 | 0x01 | 0x06 | 0x07) || of == "DATAGRAM" {
+                    note(&mut expected, (src, dst), of, std::mem::take(&mut bytes));
+                }
+            }
+        }
+        let found = profile(&[run.node(*node)]);
+        assert_eq!(kept(&found, &["messages"]), expected, "{}, node {node}", run.name);
+        let messages: u64 = data(&found).map(|(_, row)| row.traffic.messages).sum();
+        assert_eq!(expected.values().map(|class| class.0).sum::<u64>(), messages, "{}, node {node}", run.name);
+    });
+}
+
+/// Every send that the applications noted, of the pairs of ranks between which no tracer sent messages of its own.
+#[test]
+fn mpi_sizes_are_those_of_the_sends() {
+    let mut checked = 0;
+    for run in runs::all() {
+        let (Some(wire), Some(truth)) = (run.truth("wire.csv"), run.truth("truth.csv")) else { continue };
+        let pure: BTreeSet<(u32, u32)> =
+            wire.iter().filter(|(pair, sums)| truth.get(pair) == Some(sums)).map(|(pair, _)| *pair).collect();
+        let mut expected: BTreeMap<(u32, u32), BTreeMap<u64, SizeSums>> = BTreeMap::new();
+        for rank in run.node_of_rank().keys() {
+            let text = runs::decompressed(&run.folder.join(format!("sends/sends.{rank}.csv.zst")));
+            for line in String::from_utf8(text).expect("text").lines().skip(1) {
+                let fields: Vec<u64> = line.split(',').map(|field| field.parse().unwrap_or(0)).collect();
+                let (pair, bytes) = ((fields[1] as u32, fields[2] as u32), fields[4]);
+                if pure.contains(&pair) {
+                    let from = if bytes == 0 { 0 } else { 1 << bytes.ilog2() };
+                    let class = expected.entry(pair).or_default().entry(from).or_insert(SizeSums {
+                        count: 0,
+                        bytes: 0,
+                        smallest_bytes: u64::MAX,
+                        largest_bytes: 0,
+                    });
+                    class.count += 1;
+                    class.bytes += bytes;
+                    class.smallest_bytes = class.smallest_bytes.min(bytes);
+                    class.largest_bytes = class.largest_bytes.max(bytes);
+                }
+            }
+        }
+        for paths in [run.every_node(), vec![run.sink()]] {
+            let rates = rates(&profile(&paths), Some(By::Rank), None, DEFAULT_WINDOW_NS).expect("rates");
+            for (pair, classes) in &expected {
+                let course = &rates.pairs[&(Label::Rank(pair.0), Label::Rank(pair.1))];
+                let own = course.sizes.iter().filter(|((of, _), _)| *of == SizeOf::PointToPoint);
+                let found: BTreeMap<u64, SizeSums> = own.map(|((_, size), sums)| (size.from_bytes(), *sums)).collect();
+                assert_eq!(found, *classes, "{}: {pair:?}: {paths:?}", run.name);
+                checked += found.len();
+            }
+        }
+    }
+    assert!(checked > 200, "only {checked} classes of sizes were compared");
+}
+
+/// Every width gives the sums of the connections, whether it is a multiple of the profile's or not; and pairs add up to the total.
+#[test]
+fn bins_add_up_to_the_connections() {
+    in_parallel(&runs::all(), |_, run| {
+        for paths in [run.every_node(), vec![run.sink()]] {
+            let found = profile(&paths);
+            let mut sums: Values = Values::default();
+            for (_, row) in data(&found) {
+                let traffic = row.traffic;
+                let mpi = (
+                    traffic.p2p_messages + traffic.collective_messages,
+                    traffic.p2p_mpi_bytes + traffic.collective_mpi_bytes,
+                );
+                let values =
+                    [traffic.wire_bytes, traffic.payload_bytes, traffic.packets, traffic.messages, mpi.0, mpi.1];
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            }
+            for bin_ns in
+                [None, Some(10_000_000), Some(30_000_000), Some(3_000_000), Some(7_654_321), Some(1_000_000_000)]
+            {
+                let place = format!("{}: {bin_ns:?}: {paths:?}", run.name);
+                let rates = rates(&found, Some(By::Endpoint), bin_ns, DEFAULT_WINDOW_NS).expect("rates");
+                let all = |course| {
+                    let bins: Vec<(i64, Values)> = rates.bins(course).collect();
+                    assert!(bins.windows(2).all(|pair| pair[1].0 - pair[0].0 == rates.bin_ns), "{place}");
+                    assert!(bins.iter().all(|(time_ns, _)| time_ns % rates.bin_ns == 0), "{place}");
+                    assert_eq!(bins.len() as i128, rates.count(), "{place}");
+                    bins
+                };
+                let add = |bins: Vec<(i64, Values)>| {
+                    bins.iter().fold(Values::default(), |mut sum, (_, values)| {
+                        sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+                        sum
+                    })
+                };
+                assert_eq!(add(all(&rates.total)), sums, "{place}");
+                assert_eq!(rates.total.sums, sums, "{place}");
+                let mut pairs = Values::default();
+                for course in rates.pairs.values() {
+                    let sum = add(all(course));
+                    assert_eq!(sum, course.sums, "{place}");
+                    pairs.iter_mut().zip(sum).for_each(|(pairs, sum)| *pairs += sum);
+                }
+                assert_eq!(pairs, sums, "{place}");
+            }
+        }
+    });
+}
+
+/// The window is moved over all packets of a port, one bin at a time.
+#[test]
+fn peaks_are_those_of_a_window_moved_over_all_packets() {
+    for (name, window_ns) in [
+        ("ompi-rc-ring2", 100_000_000),
+        ("ompi-rc-loss1-ring2", 50_000_000),
+        ("perf-read-lat", 20_000_000),
+        ("ompi-openib-bt.S-4x1", 1_000_000_000),
+    ] {
+        let run = runs::named(name);
+        let packets = packets(&run, 1);
+        let found = profile(&[run.node(1)]);
+        let rates = rates(&found, Some(By::Endpoint), None, window_ns).expect("rates");
+        assert_eq!(rates.window_ns, window_ns, "{name}");
+        let first = packets.iter().map(|packet| packet.time_ns.div_euclid(rates.fine_ns)).min().expect("packets");
+        let last = packets.iter().map(|packet| packet.time_ns.div_euclid(rates.fine_ns)).max().expect("packets");
+        let address = |label: &Label| label.to_string().parse::<std::net::Ipv4Addr>().expect("address").octets();
+        let pairs = rates.pairs.iter().map(|((src, dst), course)| (Some((address(src), address(dst))), course));
+        for (pair, course) in pairs.chain([(None, &rates.total)]) {
+            let of = |packet: &&Packet| pair.is_none_or(|pair| pair == (packet.connection.0, packet.connection.1));
+            let mut most = [0; 2];
+            for start in first..=last + 1 - window_ns / rates.fine_ns {
+                let start_ns = start * rates.fine_ns;
+                let inside = packets.iter().filter(of);
+                let inside = inside.filter(|packet| (start_ns..start_ns + window_ns).contains(&packet.time_ns));
+                let sums = inside.fold([0, 0], |sums: [u64; 2], packet| [sums[0] + packet.wire_bytes, sums[1] + 1]);
+                let held = |index: usize| course.peaks[index].start_ns == start_ns;
+                assert!(!held(0) || course.peaks[0].sum == sums[0], "{name}: {pair:?}");
+                assert!(!held(2) || course.peaks[2].sum == sums[1], "{name}: {pair:?}");
+                most = [most[0].max(sums[0]), most[1].max(sums[1])];
+            }
+            assert_eq!([course.peaks[0].sum, course.peaks[2].sum], most, "{name}: {pair:?}");
+            let rate = most[0] as f64 * 1e9 / window_ns as f64;
+            assert!((rates.peak(course.peaks[0]) - rate).abs() < 1e-6 * rate, "{name}: {pair:?}");
+        }
+    }
+}
+
+#[test]
+fn a_narrow_window_is_found_in_narrow_bins() {
+    // From captures, bins are read as narrow as both the bins and the window need.
+    let path = runs::named("ompi-rc-ring2").node(1);
+    let json = |arguments: &[&str]| -> Value {
+        serde_json::from_str(&result(&[&["rates", "--format", "json"], arguments].concat(), &[&path])).expect("json")
+    };
+    let narrow = json(&["--bin", "10ms", "--window", "4ms"]);
+    assert_eq!((&narrow["resolution_ns"], &narrow["window_ns"]), (&Value::from(2_000_000), &Value::from(4_000_000)));
+    assert_eq!(narrow["shared_out"], false);
+    // What is written in bins of 10 ms is what is read in bins of 10 ms.
+    assert_eq!(narrow["total"]["bins"], json(&["--bin", "10ms"])["total"]["bins"]);
+}
+
+#[test]
+fn every_form_says_the_same() {
+    let path = runs::named("ompi-rc-mixed-2x2").sink();
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("profile.ibp");
+    result(&["analyze", "-o", place.to_str().expect("path")], &[&path]);
+    for by in [&[][..], &["--by", "rank"], &["--by", "endpoint"]] {
+        let of = |format, input: &std::path::Path| result(&[&["rates", "--format", format], by].concat(), &[input]);
+        for format in ["table", "csv", "json"] {
+            assert_eq!(of(format, &place), of(format, &path), "{by:?}: {format}");
+        }
+        let csv = of("csv", &path);
+        let json: Value = serde_json::from_str(&of("json", &path)).expect("json");
+        let header: Vec<&str> = csv.lines().next().expect("header").split(',').collect();
+        let mut columns: BTreeMap<(String, String, String), Vec<u64>> = BTreeMap::new();
+        for line in csv.lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            for (index, name) in header.iter().enumerate().skip(3).take(6) {
+                let key = (fields[1].to_owned(), fields[2].to_owned(), (*name).to_owned());
+                let value: u64 = fields[index].parse().expect("number");
+                columns.entry(key).or_default().push(value);
+                let rate: f64 = fields[index + 6].parse().expect("rate");
+                // Bins of 10 ms.
+                assert!((rate - value as f64 * 100.0).abs() < 1e-6 * rate.max(1.0), "{line}");
+            }
+        }
+        let text = |value: &Value| match value {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let courses = if by.is_empty() {
+            vec![&json["total"]]
+        } else {
+            json["pairs"].as_array().expect("pairs").iter().collect()
+        };
+        let mut seen = 0;
+        for course in courses {
+            for (name, bins) in course["bins"].as_object().expect("bins") {
+                let bins: Vec<u64> =
+                    bins.as_array().expect("bins").iter().map(|bin| bin.as_u64().expect("sum")).collect();
+                let key = (text(&course["src"]), text(&course["dst"]), name.clone());
+                assert_eq!(columns[&key], bins, "{key:?}");
+                assert_eq!(course["sums"][name].as_u64(), Some(bins.iter().sum()), "{key:?}");
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, columns.len(), "{by:?}");
+    }
+}
+
+#[test]
+fn what_a_profile_cannot_say_is_said() {
+    let path = runs::named("ompi-rc-ring2").sink();
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("profile.ibp");
+    result(&["analyze", "-o", place.to_str().expect("path")], &[&path]);
+    let run = |more: &[&str]| ibscope([&["rates"], more, &[place.to_str().expect("path")]].concat());
+    let shared = run(&["--bin", "3ms"]);
+    assert!(shared.code == 0 && shared.stderr.contains("no multiple"), "{}", shared.stderr);
+    assert!(!run(&["--bin", "30ms"]).stderr.contains("no multiple"));
+    let long = run(&["--window", "1h"]);
+    assert!(long.stderr.contains("all that there is"), "{}", long.stderr);
+    let part = run(&["--from", "0.1", "--to", "0.2"]);
+    assert!(part.code == 0 && part.stdout.contains("without time"), "{}", part.stdout);
+    let many = run(&["--bin", "1ns", "--format", "csv"]);
+    assert!(many.code == 1 && many.stderr.contains("--bin") && many.stdout.is_empty(), "{}", many.stderr);
+    let nothing = run(&["--from", "10000"]);
+    assert!(nothing.code == 0 && nothing.stdout.contains("no traffic"), "{}", nothing.stdout);
+    result(&["analyze", "--no-mpi", "-o", place.to_str().expect("path")], &[&path]);
+    let without = run(&[]);
+    assert!(without.stdout.contains("--no-mpi") && without.stdout.contains("request"), "{}", without.stdout);
+}
