@@ -73,7 +73,7 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
 
 /// What is to be said of the times; a table that is empty has said why.
 fn notes(args: &Latency, profile: &Profile, is_empty: bool) {
-    if !profile.times_read && !(is_empty && args.format == LatencyFormat::Table) {
+    if !(profile.times_read || is_empty && args.format == LatencyFormat::Table) {
         output::say(&format!("note: {}", latency::NOT_MEASURED));
     }
     input::notes_on_times(profile);

@@ -217,7 +217,7 @@ pub fn takes(interval: Option<&str>) -> &'static str {
         (None, Some(TEAR_DOWN)) => {
             "no connection was torn down by connection management messages while the capture ran"
         }
-        (Some(Interval::Acknowledged | Interval::FirstResponse | Interval::LastResponse), _) | (None, _) => {
+        (Some(Interval::Acknowledged | Interval::FirstResponse | Interval::LastResponse) | None, _) => {
             "acknowledgements and responses belong to the reliable services, and both directions must be in the capture"
         }
     }

@@ -256,7 +256,9 @@ fn port(sink: &Path, lid: u16, folder: &Path) -> PathBuf {
         let times = sights.entry(packet).or_default();
         *times += 1;
         let [to, from] = [2, 6].map(|at| u16::from_be_bytes([packet[at], packet[at + 1]]));
-        if if from == lid { *times % 2 == 1 } else { to == lid && *times % 2 == 0 } {
+        let is_odd = *times % 2 == 1;
+        let is_of_port = if from == lid { is_odd } else { to == lid && !is_odd };
+        if is_of_port {
             port.extend(record);
         }
         at += record.len();
