@@ -1,6 +1,6 @@
 //! Profile -> rates over time in even bins, their peaks over a window, and how large packets and messages are; in total and by pair.
 //!
-//! The numbers are those of the timeline. What is new is their form: bins without gaps of any width ([`even`]), and the window of a given
+//! The numbers are those of the timeline. What is new is their form: bins without gaps of any width (`even`), and the window of a given
 //! length in which most was sent ([`Peak`]), which is looked for in the finest bins that there are.
 
 mod even;
