@@ -8,15 +8,29 @@ CARGO ?= cargo
 DEMO ?= demo
 SAMPLE := samples/openib-mixed-4x1.pcap.zst
 
-# Debian packages that tests compare with. Not needed to build or to run ibscope.
+# Debian packages that the build needs: ssh links OpenSSL.
+BUILD_PACKAGES := libssl-dev pkg-config
+# Those that tests compare with, and those that the orchestrator is tried on. Not needed to build or to run ibscope.
 TEST_PACKAGES := tshark
+FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: all build demo test deps lint unit docs bench soak
+# Installs those of the packages that are missing. RUNLEVEL=1 keeps Debian from starting their services: tests start their own.
+define install
+@missing=$$(for package in $(1); do \
+	dpkg-query -W -f='$${db:Status-Status}' $$package 2>/dev/null | grep -qx installed || echo $$package; done); \
+[ -z "$$missing" ] || { $(SUDO) apt-get update && \
+	$(SUDO) env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y --no-install-recommends $$missing; }
+endef
+
+.PHONY: all build build-deps demo test deps lint unit docs bench soak
 
 all: build
 
-build:
+build-deps:
+	$(call install,$(BUILD_PACKAGES))
+
+build: build-deps
 	$(CARGO) build --release --locked
 
 demo: build
@@ -31,9 +45,9 @@ demo: build
 
 test: deps lint docs unit
 
-# tshark asks no questions; a shell without root goes through sudo.
-deps:
-	@command -v tshark >/dev/null || { $(SUDO) apt-get update && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y --no-install-recommends $(TEST_PACKAGES); }
+# The packages ask no questions; a shell without root goes through sudo.
+deps: build-deps
+	$(call install,$(TEST_PACKAGES) $(FABRIC_PACKAGES))
 	@$(CARGO) nextest --version >/dev/null 2>&1 || $(CARGO) install cargo-nextest --locked
 
 lint:
@@ -49,9 +63,9 @@ unit:
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps --locked
 
-bench:
+bench: build-deps
 	$(CARGO) bench --locked
 	benches/whole-process.sh
 
-soak:
+soak: build-deps
 	$(CARGO) nextest run --release --locked --test soak --no-capture

@@ -41,6 +41,12 @@ pub(super) enum Command {
     Latency(Latency),
     /// Show rates over time, their peaks, and how large messages and packets are
     Rates(Rates),
+    /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
+    #[command(subcommand)]
+    Capture(super::capture::Capture),
+    /// What Slurm runs before and after a job, and how that is installed
+    #[command(subcommand)]
+    Hook(super::hook::Hook),
 }
 
 /// Options of every command that reads.
@@ -61,7 +67,7 @@ pub(super) struct Reading {
     /// End of the time that counts, itself not included: seconds from the first packet, or RFC 3339
     #[arg(long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
     pub(super) to: Option<Moment>,
-    /// Manifest of the run: what it says of the clocks of captures goes before what their packets say
+    /// Manifest of the run: names of endpoints, and clocks of captures where it knows them to 100 us
     #[arg(long, value_name = "FILE")]
     pub(super) manifest: Option<PathBuf>,
     /// Leave the clocks of several captures as they are [default: held against each other by the packets that two captures hold]

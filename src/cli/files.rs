@@ -3,11 +3,10 @@
 use super::args::Figures;
 use super::input::UsageError;
 use crate::model::profile::RankRow;
-use crate::model::{Clock, Profile, printable};
+use crate::model::{Profile, printable};
 use crate::pipeline;
 use crate::report::figure::Drawing;
 use anyhow::{Context as _, anyhow, bail};
-use ibscope_orchestrator::manifest::Manifest;
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -89,26 +88,6 @@ pub(super) fn rankmap_notes(rows: &[RankRow], profile: &Profile) -> Vec<String> 
         notes.push(format!("rank map: {} more ranks are on several endpoints", places.len() - MOST));
     }
     notes
-}
-
-/// What a manifest says of the clocks of these captures, by their paths as they were given.
-pub(super) fn clocks(path: Option<&Path>, inputs: &[PathBuf]) -> anyhow::Result<BTreeMap<PathBuf, (Clock, u64)>> {
-    let Some(path) = path else { return Ok(BTreeMap::new()) };
-    let manifest = Manifest::read(path)?;
-    // The same file may be named in several ways.
-    let place = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let known: BTreeMap<PathBuf, _> =
-        manifest.captures.iter().filter_map(|capture| Some((place(&capture.file), capture.clock?))).collect();
-    let clock = |input: &PathBuf| {
-        let clock = known.get(&place(input))?;
-        let own = Clock::ahead(clock.at_ns, clock.offset_ns, clock.drift_ppm * 1e-6);
-        Some((input.clone(), (own, clock.uncertainty_ns)))
-    };
-    let clocks: BTreeMap<_, _> = inputs.iter().filter_map(clock).collect();
-    if let Some((input, _)) = clocks.iter().find(|(_, (clock, _))| !clock.gain.is_finite() || clock.gain.abs() > 1e-2) {
-        bail!("{}: the clock of {} drifts by more than 10 000 ppm; no clock does", path.display(), input.display());
-    }
-    Ok(clocks)
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {

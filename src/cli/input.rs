@@ -1,11 +1,13 @@
 //! Arguments -> profile: from disk, or by analysing captures.
 
 use super::args::Reading;
+use super::manifest::Known;
 use super::{files, output};
 use crate::model::{Coverage, Profile};
 use crate::pipeline::{self, Moment, Options};
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -52,14 +54,18 @@ pub(super) fn options(inputs: &[PathBuf], reading: &Reading) -> anyhow::Result<O
     {
         return Err(UsageError("--from must lie before --to").into());
     }
+    let known = Known::read(reading.manifest.as_deref())?;
+    // What the user says himself goes first.
+    let mut names = known.as_ref().map_or(Ok(BTreeMap::new()), Known::names)?;
+    names.append(&mut files::hosts(reading.hosts.as_deref())?);
     Ok(Options {
         threads: reading.threads,
         from: reading.from,
         to: reading.to,
         rankmap: files::rankmap(reading.rankmap.as_deref())?,
-        names: files::hosts(reading.hosts.as_deref())?,
+        names,
         align: !reading.no_align,
-        clocks: files::clocks(reading.manifest.as_deref(), inputs)?,
+        clocks: known.map_or(Ok(BTreeMap::new()), |known| known.clocks(inputs, !reading.no_align))?,
         ..Options::default()
     })
 }

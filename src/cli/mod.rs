@@ -4,11 +4,14 @@
 //! was written but less than `--min-coverage` percent of the records were decoded. A closed pipe is not an error.
 
 mod args;
+mod capture;
 mod commands;
 mod files;
 mod health;
+mod hook;
 mod input;
 mod latency;
+mod manifest;
 mod output;
 mod rates;
 
@@ -31,6 +34,8 @@ pub fn main() -> ExitCode {
         Command::Health(args) => health::run(args),
         Command::Latency(args) => latency::run(args),
         Command::Rates(args) => rates::run(args),
+        Command::Capture(command) => capture::run(command),
+        Command::Hook(command) => hook::run(command),
     };
     match result {
         Ok(code) => code,

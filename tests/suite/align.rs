@@ -230,7 +230,18 @@ fn a_manifest_sets_clocks() {
             assert_eq!(with(&[("node2.pcap", 0)]), straight);
         }
         // What is wrong is believed too: it is the user's word.
-        assert_ne!(with(&[("node2.pcap", 0), ("node1.pcap.zst", 0)]), straight);
+        let wrong = [("node2.pcap", 0), ("node1.pcap.zst", 0)];
+        assert_ne!(with(&wrong), straight);
+        // But a clock that is known to part of a second only is left to the packets, unless they may not be asked.
+        let coarse = given(&wrong);
+        let text = std::fs::read_to_string(coarse).expect("manifest");
+        std::fs::write(coarse, text.replace("_ns\": 700", "_ns\": 500000000")).expect("manifest");
+        let coarse = [arguments, &["--manifest", coarse]].concat();
+        // Packets tell the clock to some 20 ns, so that times differ by as much.
+        if arguments == matrix {
+            assert_eq!(result(&coarse, &paths), straight);
+        }
+        assert_ne!(result(&[&coarse[..], &["--no-align"]].concat(), &paths), straight);
     }
 }
 

@@ -12,6 +12,7 @@ mod health;
 mod hostile;
 mod latency;
 mod links;
+mod manifest;
 #[cfg(target_os = "linux")]
 mod memory;
 mod messages;

@@ -1,0 +1,60 @@
+//! The file becomes a configuration, or an error with its line.
+
+use super::{Config, ConfigError, check};
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+use toml::de::{DeTable, DeValue};
+
+/// What is wrong at a key, given by the way to it.
+pub(super) struct Wrong {
+    /// For example `["mirror", "backend"]`; the first ones that are there give the line.
+    pub(super) key: &'static [&'static str],
+    /// What is wrong, and what to do about it.
+    pub(super) what: String,
+}
+
+impl Config {
+    /// Reads the file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads a text as it stands in the file of this path.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let fault = |at: Option<Range<usize>>, what: String| {
+            let before = text.get(..at.map_or(0, |range| range.start)).unwrap_or_default();
+            ConfigError::Content { path: path.to_owned(), line: before.matches('\n').count() + 1, what }
+        };
+        let config: Self = toml::from_str(text).map_err(|error| fault(error.span(), remedied(error.message())))?;
+        check::check(&config).map_err(|wrong| fault(place(text, wrong.key), wrong.what))?;
+        Ok(config)
+    }
+}
+
+/// What the reader of TOML says, with a next step where it has none.
+fn remedied(message: &str) -> String {
+    let message = message.trim().replace('\n', ", ");
+    if message.contains("expected") || message.contains(';') {
+        return message;
+    }
+    if message.contains("missing field") {
+        return format!("{message}; add it to this section");
+    }
+    format!("{message}; expected TOML: `[section]`, then `key = value` with texts in double quotes")
+}
+
+/// Where a key stands.
+fn place(text: &str, key: &[&str]) -> Option<Range<usize>> {
+    let table = DeTable::parse(text).ok()?;
+    let mut table = table.get_ref();
+    let mut span = None;
+    for part in key {
+        let Some((name, value)) = table.iter().find(|(name, _)| name.get_ref() == part) else { break };
+        span = Some(name.span());
+        let DeValue::Table(inner) = value.get_ref() else { break };
+        table = inner;
+    }
+    span
+}

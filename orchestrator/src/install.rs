@@ -1,0 +1,394 @@
+//! Installing the hooks: the scripts that Slurm is to run, the lines of `slurm.conf`, and whether what is there fits.
+
+use crate::config::Config;
+use crate::remote::quote;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What was looked at, and how it is.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Finding {
+    /// Whether something must be done before the hooks can work.
+    pub verdict: Verdict,
+    /// What was found, and what to do where that is needed.
+    pub text: String,
+}
+
+/// How a [`Finding`] is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// As it should be.
+    Fine,
+    /// To be done when the hooks are installed.
+    ToDo,
+    /// Must be put right.
+    Wrong,
+}
+
+/// How the hooks are installed at a site.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Installation {
+    /// Scripts for Slurm, which passes no arguments to its hooks.
+    pub scripts: Vec<Script>,
+    /// Lines for `slurm.conf`.
+    pub lines: Vec<String>,
+    /// What was looked at.
+    pub findings: Vec<Finding>,
+}
+
+/// A script that Slurm is to run.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Script {
+    /// Where it is to be.
+    pub path: PathBuf,
+    /// What it holds.
+    pub text: String,
+}
+
+/// Why it cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// A file cannot be read or written.
+    #[error("{}: {source}; check the path and who may use it", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A path that no script can hold.
+    #[error("{}: a path with a line end or no UTF-8; choose another one", .0.display())]
+    Path(PathBuf),
+}
+
+/// The options of `slurm.conf` that matter here, in small letters as Slurm does not care.
+const OPTIONS: [&str; 4] = ["prologslurmctld", "epilogslurmctld", "prologepilogtimeout", "slurmuser"];
+
+/// How deep files may include each other.
+const DEEPEST: usize = 8;
+
+impl Installation {
+    /// Looks at what is there; changes nothing. `program` is ibscope itself, `folder` the one for the scripts.
+    pub fn inspect(
+        path: &Path,
+        config: &Config,
+        slurm: &Path,
+        program: &Path,
+        folder: &Path,
+    ) -> Result<Self, InstallError> {
+        let mut options = BTreeMap::new();
+        read(slurm, &mut options, 0)?;
+        let scripts = vec![script(program, path, folder, "prolog")?, script(program, path, folder, "epilog")?];
+        let lines = ["PrologSlurmctld", "EpilogSlurmctld"].iter().zip(&scripts);
+        let lines = lines.map(|(option, script)| format!("{option}={}", script.path.display())).collect();
+        let mut findings = Vec::new();
+        for (option, script) in ["PrologSlurmctld", "EpilogSlurmctld"].iter().zip(&scripts) {
+            findings.push(on_script(script));
+            findings.push(on_option(option, options.get(&option.to_lowercase()), &script.path));
+        }
+        findings.push(on_timeout(config.run.deadline_s, options.get("prologepilogtimeout")));
+        let user = options.get("slurmuser").map_or("root", |(value, _)| value.as_str());
+        findings.push(on_secret(path, "configuration", user)?);
+        findings.push(on_secret(&config.ssh.key, "key of ssh", user)?);
+        findings.push(on_program(program)?);
+        Ok(Self { scripts, lines, findings })
+    }
+
+    /// Writes the scripts, each whole or not at all.
+    pub fn write(&self) -> Result<(), InstallError> {
+        for script in &self.scripts {
+            let failed = |source| InstallError::File { path: script.path.clone(), source };
+            let folder = script.path.parent().unwrap_or(Path::new("/"));
+            fs::create_dir_all(folder).map_err(failed)?;
+            let beside = script.path.with_extension("new");
+            let written = fs::File::create(&beside).and_then(|mut file| {
+                file.write_all(script.text.as_bytes())?;
+                file.set_permissions(fs::Permissions::from_mode(0o755))?;
+                file.sync_all()
+            });
+            written.and_then(|()| fs::rename(&beside, &script.path)).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// True where nothing must be put right.
+    pub fn is_right(&self) -> bool {
+        self.findings.iter().all(|finding| finding.verdict != Verdict::Wrong)
+    }
+}
+
+fn script(program: &Path, config: &Path, folder: &Path, hook: &str) -> Result<Script, InstallError> {
+    let word = |path: &Path| {
+        let text = path.to_str().map(str::to_owned).filter(|text| !text.chars().any(char::is_control));
+        text.map(|text| quote::quote(&text)).ok_or_else(|| InstallError::Path(path.to_owned()))
+    };
+    let (program, config) = (word(program)?, word(config)?);
+    let text = format!(
+        "#!/bin/sh\n\
+         # Slurm passes no arguments to its hooks. Where the program is missing, jobs run all the same.\n\
+         [ -x {program} ] || exit 0\n\
+         exec {program} hook {hook} --config {config}\n"
+    );
+    Ok(Script { path: folder.join(hook), text })
+}
+
+/// Options with the file and line where each stands.
+type Options = BTreeMap<String, (String, String)>;
+
+/// Reads a `slurm.conf`, and what it includes.
+fn read(path: &Path, options: &mut Options, depth: usize) -> Result<(), InstallError> {
+    let text = fs::read_to_string(path).map_err(|source| InstallError::File { path: path.to_owned(), source })?;
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if let Some((word, rest)) = line.split_once(char::is_whitespace)
+            && word.eq_ignore_ascii_case("include")
+        {
+            let inner = path.parent().unwrap_or(Path::new("/")).join(rest.trim());
+            if depth < DEEPEST {
+                read(&inner, options, depth + 1)?;
+            }
+        } else if let Some((option, value)) = line.split_once('=') {
+            let option = option.trim().to_lowercase();
+            if OPTIONS.contains(&option.as_str()) {
+                let place = format!("{}: line {}", path.display(), index + 1);
+                options.insert(option, (value.trim().trim_matches('"').to_owned(), place));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn fine(text: String) -> Finding {
+    Finding { verdict: Verdict::Fine, text }
+}
+
+fn to_do(text: String) -> Finding {
+    Finding { verdict: Verdict::ToDo, text }
+}
+
+fn wrong(text: String) -> Finding {
+    Finding { verdict: Verdict::Wrong, text }
+}
+
+fn on_script(script: &Script) -> Finding {
+    let path = script.path.display();
+    match fs::read_to_string(&script.path) {
+        Ok(text) if text == script.text => match fs::metadata(&script.path) {
+            Ok(metadata) if metadata.mode() & 0o022 != 0 => {
+                wrong(format!("{path} can be changed by others than its owner; run `chmod 755 {path}`"))
+            }
+            Ok(metadata) if metadata.mode() & 0o111 == 0 => {
+                wrong(format!("{path} cannot be run; run `chmod 755 {path}`"))
+            }
+            _ => fine(format!("{path} is there")),
+        },
+        Ok(_) => to_do(format!("{path} is there and holds something else; --write replaces it")),
+        Err(_) => to_do(format!("{path} is not there yet; --write creates it")),
+    }
+}
+
+fn on_option(option: &str, found: Option<&(String, String)>, script: &Path) -> Finding {
+    match found {
+        Some((value, place)) if Path::new(value) == script => fine(format!("{place}: {option} is our script")),
+        Some((value, place)) => wrong(format!(
+            "{place}: {option} is {value} already, and Slurm runs one only: let that script run {} as well",
+            script.display()
+        )),
+        None => to_do(format!("{option} is not set; add the line above and run `scontrol reconfigure`")),
+    }
+}
+
+/// What Slurm takes for no limit.
+const NO_LIMIT_S: u32 = 65534;
+
+fn on_timeout(deadline_s: u32, found: Option<&(String, String)>) -> Finding {
+    let Some((value, place)) = found else {
+        return fine(format!(
+            "PrologEpilogTimeout is not set: Slurm waits as long as it takes, which is {deadline_s} s at most"
+        ));
+    };
+    match value.parse::<u32>() {
+        Ok(0) | Err(_) => {
+            wrong(format!("{place}: PrologEpilogTimeout={value} is no time; give seconds above {deadline_s}"))
+        }
+        Ok(seconds) if seconds >= NO_LIMIT_S || seconds > deadline_s => {
+            fine(format!("{place}: PrologEpilogTimeout={seconds} is above our deadline of {deadline_s} s"))
+        }
+        Ok(seconds) => wrong(format!(
+            "{place}: PrologEpilogTimeout={seconds} ends hooks before our deadline of {deadline_s} s; raise it, or lower run.deadline_s"
+        )),
+    }
+}
+
+/// The configuration says how to log in to every node, and the key lets one in.
+fn on_secret(path: &Path, what: &str, user: &str) -> Result<Finding, InstallError> {
+    let place = path.display();
+    let metadata = fs::metadata(path).map_err(|source| InstallError::File { path: path.to_owned(), source })?;
+    if !path.is_absolute() {
+        return Ok(wrong(format!("{place}: hooks run in another folder; give the {what} by its absolute path")));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        let mode = metadata.mode() & 0o777;
+        return Ok(wrong(format!("{place}: the {what} has mode {mode:04o}; run `chmod 600 {place}`")));
+    }
+    let uid = uid(user);
+    Ok(match uid {
+        Some(uid) if uid != 0 && metadata.uid() != uid => wrong(format!(
+            "{place}: hooks run as {user} (SlurmUser), who cannot read the {what}; run `chown {user} {place}`"
+        )),
+        Some(0) if metadata.uid() != 0 => {
+            wrong(format!("{place}: the {what} belongs to another user than root; run `chown root {place}`"))
+        }
+        Some(_) => fine(format!("{place}: nobody but {user} can read the {what}")),
+        None => {
+            wrong(format!("{user} (SlurmUser) is no user of this machine, so that who may read {place} cannot be told"))
+        }
+    })
+}
+
+fn uid(user: &str) -> Option<u32> {
+    if user == "root" {
+        return Some(0);
+    }
+    let output = Command::new("/usr/bin/id").args(["-u", "--", user]).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+}
+
+fn on_program(program: &Path) -> Result<Finding, InstallError> {
+    let place = program.display();
+    let metadata = fs::metadata(program).map_err(|source| InstallError::File { path: program.to_owned(), source })?;
+    Ok(if metadata.mode() & 0o022 != 0 {
+        wrong(format!("{place} can be changed by others than its owner; run `chmod go-w {place}`"))
+    } else {
+        fine(format!("{place} can be changed by its owner only"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    /// A folder with a configuration, a key and a `slurm.conf`.
+    struct Site(tempfile::TempDir);
+
+    impl Site {
+        fn new(slurm: &str) -> Self {
+            let site = Self(tempfile::tempdir().unwrap());
+            let key = site.at("key");
+            site.file("key", "secret", 0o600);
+            let text = format!(
+                "[ssh]\nkey = \"{}\"\nknown_hosts = \"/etc/known\"\n[mirror]\nbackend = \"none\"\n\
+                 [capture]\nbackend = \"ibdump\"\ndirectory = \"/scratch\"\n[collect]\ndirectory = \"/runs\"\n[run]\ndeadline_s = 20\n",
+                key.display()
+            );
+            site.file("capture.toml", &text, 0o600);
+            site.file("slurm.conf", slurm, 0o644);
+            site.file("ibscope", "program", 0o755);
+            site
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn file(&self, name: &str, text: &str, mode: u32) {
+            fs::write(self.at(name), text).unwrap();
+            fs::set_permissions(self.at(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+
+        fn inspect(&self) -> Installation {
+            let path = self.at("capture.toml");
+            let config = Config::read(&path).unwrap();
+            Installation::inspect(&path, &config, &self.at("slurm.conf"), &self.at("ibscope"), &self.at("scripts"))
+                .unwrap()
+        }
+
+        fn wrong(&self) -> Vec<String> {
+            let wrong = self.inspect().findings.into_iter().filter(|finding| finding.verdict == Verdict::Wrong);
+            wrong.map(|finding| finding.text).collect()
+        }
+
+        /// Whoever runs the tests is Slurm's user.
+        fn user() -> String {
+            let output = Command::new("id").arg("-un").output().unwrap();
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_was_asked_for() {
+        let site = Site::new(&format!("ClusterName=x\nSlurmUser={} # who\nPrologEpilogTimeout=21\n", Site::user()));
+        let before = site.inspect();
+        assert!(before.is_right(), "{before:#?}");
+        let to_do =
+            |found: &Installation| found.findings.iter().filter(|finding| finding.verdict == Verdict::ToDo).count();
+        assert_eq!(to_do(&before), 4, "two scripts, two lines");
+        before.write().unwrap();
+        let lines = before.lines.join("\n");
+        site.file("slurm.conf", &format!("SlurmUser={}\nprologepilogtimeout = 65534\n{lines}\n", Site::user()), 0o644);
+        let after = site.inspect();
+        assert!(after.is_right() && to_do(&after) == 0, "{after:#?}");
+        // A shell takes the script as it is meant: with the program away it is no obstacle.
+        fs::remove_file(site.at("ibscope")).unwrap();
+        assert!(Command::new(&before.scripts[0].path).env_clear().status().unwrap().success());
+        site.file("ibscope", "#!/bin/sh\necho \"$@\"\nexit 3\n", 0o755);
+        let output = Command::new(&before.scripts[1].path).env_clear().output().unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        let expected = format!("hook epilog --config {}\n", site.at("capture.toml").display());
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+    }
+
+    #[test]
+    fn faults_are_named_with_their_remedy() {
+        let user = Site::user();
+        for (slurm, what) in [
+            ("PrologEpilogTimeout=20\n", "before our deadline of 20 s; raise it"),
+            ("PrologEpilogTimeout=soon\n", "is no time"),
+            ("PROLOGSLURMCTLD=/site/prolog\n", "PrologSlurmctld is /site/prolog already"),
+        ] {
+            let site = Site::new(&format!("SlurmUser={user}\n{slurm}"));
+            let wrong = site.wrong();
+            assert!(
+                wrong.len() == 1 && wrong[0].contains(what) && wrong[0].contains("slurm.conf: line 2"),
+                "{wrong:?}"
+            );
+        }
+        let site = Site::new(&format!("SlurmUser={user}\n"));
+        site.file("capture.toml", &fs::read_to_string(site.at("capture.toml")).unwrap(), 0o644);
+        site.file("key", "secret", 0o640);
+        site.file("ibscope", "program", 0o777);
+        let wrong = site.wrong();
+        assert_eq!(wrong.len(), 3, "{wrong:?}");
+        for (text, remedy) in
+            wrong.iter().zip(["has mode 0644; run `chmod 600", "has mode 0640; run `chmod 600", "chmod go-w"])
+        {
+            assert!(text.contains(remedy), "{text}");
+        }
+    }
+
+    #[test]
+    fn included_files_are_read() {
+        let site = Site::new("include more.conf\n");
+        site.file("more.conf", &format!("SlurmUser={}\nPrologEpilogTimeout=3\n", Site::user()), 0o644);
+        let wrong = site.wrong();
+        assert!(wrong.len() == 1 && wrong[0].contains("more.conf: line 2"), "{wrong:?}");
+        site.file("slurm.conf", "Include nowhere.conf\n", 0o644);
+        let path = site.at("capture.toml");
+        let config = Config::read(&path).unwrap();
+        let error = Installation::inspect(&path, &config, &site.at("slurm.conf"), &site.at("ibscope"), Path::new("/x"));
+        assert!(error.unwrap_err().to_string().contains("nowhere.conf"));
+    }
+
+    #[test]
+    fn a_path_with_a_quote_stays_one_word_and_one_with_a_line_end_is_refused() {
+        let text = script(Path::new("/it's/ibscope"), Path::new("/c; rm"), Path::new("/x"), "prolog").unwrap().text;
+        assert!(text.contains(r"exec '/it'\''s/ibscope' hook prolog --config '/c; rm'"), "{text}");
+        assert!(script(Path::new("/a\nb"), Path::new("/c"), Path::new("/x"), "prolog").is_err());
+    }
+}

@@ -1,0 +1,219 @@
+//! The journal of a run: what was done, written down before it is done, so that it can be undone whatever happens in between.
+//!
+//! One file per run in the state folder, a JSON object per line. Each line is synced to the disk before the change that it announces, and another one says what
+//! came of it. Who is killed at any point leaves a journal that says at least what was done. A last line that was cut off announces
+//! something that was not begun, so it is dropped.
+
+mod entry;
+mod state;
+
+pub(crate) use entry::now_ns;
+pub use entry::{Clock, Ended, Entry, Fetched, Phase, Progress, Record, VERSION};
+pub use state::{JobLock, Kept, PlanLock, State};
+
+use crate::plan::Plan;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// A state folder or a journal that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Reading or writing failed.
+    #[error("{}: {what}: {source}; check run.state_dir in the configuration, who may write there and whether the disk is full", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was being done.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody else works on the same.
+    #[error("{}: somebody else works on {what}, and has not ended in {seconds:.1} s; `ibscope capture list` shows what is going on", path.display())]
+    Locked {
+        /// The lock.
+        path: PathBuf,
+        /// What it guards.
+        what: String,
+        /// How long it was waited for.
+        seconds: f64,
+    },
+    /// A line makes no sense.
+    #[error(
+        "{}: line {line}: {what}; the journal is damaged or of another version of ibscope: undo the run by hand by the commands in it, then delete it",
+        path.display()
+    )]
+    Broken {
+        /// The journal.
+        path: PathBuf,
+        /// The line, from 1 on.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl JournalError {
+    fn file(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::File { path: path.to_owned(), what, source }
+    }
+}
+
+/// Looks on while a journal is written: called after each entry that is on the disk.
+pub type Observer = Box<dyn FnMut(&Entry) + Send>;
+
+/// The journal of a run that is worked on. As long as it is there nobody else works on the same job.
+pub struct Journal {
+    path: PathBuf,
+    plan: Plan,
+    opened_ns: i64,
+    is_reopened: bool,
+    inner: Mutex<Inner>,
+    lock: JobLock,
+}
+
+struct Inner {
+    file: File,
+    record: Record,
+    observer: Option<Observer>,
+}
+
+impl Journal {
+    /// A journal for a plan of which nothing is done yet.
+    fn create(path: PathBuf, plan: Plan, opened_ns: i64, lock: JobLock) -> Result<Self, JournalError> {
+        let failed = |what| JournalError::file(&path, what);
+        let entry = Entry::Opened { version: VERSION, at_ns: opened_ns, plan: Box::new(plan.clone()) };
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed("the journal cannot be created"))?;
+        append(&mut file, &entry).map_err(failed("the journal cannot be written"))?;
+        sync_folder(&path).map_err(failed("the folder cannot be synced"))?;
+        let record = Record::opened(entry).map(|(record, _)| record).ok_or_else(|| broken(&path, 1, "no opening"))?;
+        Ok(Self {
+            path,
+            plan,
+            opened_ns,
+            is_reopened: false,
+            inner: Mutex::new(Inner { file, record, observer: None }),
+            lock,
+        })
+    }
+
+    /// Goes on with a journal; none where nothing stands in it, so that nothing was done.
+    fn reopen(path: PathBuf, lock: JobLock) -> Result<Option<Self>, JournalError> {
+        let failed = |what| JournalError::file(&path, what);
+        let text = fs::read(&path).map_err(failed("the journal cannot be read"))?;
+        let Some((record, used)) = read(&path, &text)? else { return Ok(None) };
+        let file = OpenOptions::new().append(true).open(&path).map_err(failed("the journal cannot be opened"))?;
+        file.set_len(used as u64).map_err(failed("the journal's last line cannot be dropped"))?;
+        let (plan, opened_ns) = (record.plan.clone(), record.opened_ns);
+        Ok(Some(Self {
+            path,
+            plan,
+            opened_ns,
+            is_reopened: true,
+            inner: Mutex::new(Inner { file, record, observer: None }),
+            lock,
+        }))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was to be done.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// When it was opened, in nanoseconds since the epoch.
+    pub fn opened_ns(&self) -> i64 {
+        self.opened_ns
+    }
+
+    /// Somebody else has begun it, and may have been killed in the middle of something.
+    pub(crate) fn is_reopened(&self) -> bool {
+        self.is_reopened
+    }
+
+    /// The lock on the job, once the journal is done with.
+    pub(crate) fn into_lock(self) -> JobLock {
+        self.lock
+    }
+
+    /// What it says now.
+    pub fn record(&self) -> Record {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).record.clone()
+    }
+
+    /// Has `observer` look on from now on.
+    pub fn observe(&self, observer: Observer) {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).observer = Some(observer);
+    }
+
+    /// Writes an entry; it is on the disk when this returns.
+    pub fn write(&self, entry: &Entry) -> Result<(), JournalError> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        append(&mut inner.file, entry).map_err(JournalError::file(&self.path, "the journal cannot be written"))?;
+        inner.record.apply(entry);
+        if let Some(observer) = &mut inner.observer {
+            observer(entry);
+        }
+        Ok(())
+    }
+}
+
+/// One write per line, so that a line is there as a whole or is the last one.
+fn append(file: &mut File, entry: &Entry) -> io::Result<()> {
+    let mut line = serde_json::to_vec(entry).map_err(io::Error::other)?;
+    line.push(b'\n');
+    file.write_all(&line)?;
+    file.sync_data()
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+fn broken(path: &Path, line: usize, what: impl Into<String>) -> JournalError {
+    JournalError::Broken { path: path.to_owned(), line, what: what.into() }
+}
+
+/// What a journal says and how many of its bytes say so; none where not even its first line is whole.
+fn read(path: &Path, text: &[u8]) -> Result<Option<(Record, usize)>, JournalError> {
+    let mut record: Option<Record> = None;
+    let mut used = 0;
+    for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        // Without its end it was cut off, whatever it says.
+        if line.last() != Some(&b'\n') {
+            break;
+        }
+        let entry: Entry = serde_json::from_slice(line).map_err(|error| broken(path, number + 1, error.to_string()))?;
+        match &mut record {
+            None => match Record::opened(entry) {
+                Some((opened, VERSION)) => record = Some(opened),
+                Some((_, version)) => {
+                    return Err(broken(path, 1, format!("version {version}, where this program knows {VERSION}")));
+                }
+                None => return Err(broken(path, 1, "it does not begin with the plan")),
+            },
+            Some(record) => {
+                if !record.apply(&entry) {
+                    return Err(broken(path, number + 1, "it does not fit to the plan"));
+                }
+            }
+        }
+        used += line.len();
+    }
+    Ok(record.map(|record| (record, used)))
+}
+
+#[cfg(test)]
+mod tests;

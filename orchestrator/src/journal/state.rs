@@ -1,0 +1,196 @@
+//! The state folder: the journals of all runs and the locks that keep hooks out of each other's way.
+
+use super::{Journal, JournalError, Phase, Record, now_ns, read};
+use crate::plan::Plan;
+use crate::step::Step;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Journals of closed runs that are kept, for people to look at.
+const MOST_CLOSED: usize = 200;
+
+/// A state folder.
+#[derive(Clone, Debug)]
+pub struct State {
+    folder: PathBuf,
+}
+
+/// A lock on a job: nobody else starts or undoes it. The system takes it back from who dies.
+pub struct JobLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Drop for JobLock {
+    fn drop(&mut self) {
+        // While it is still locked, so that nobody else has it: who waits for it sees that the file is gone, and makes a new one.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A lock on planning: nobody else chooses sinks and analysers. With what is taken already.
+pub struct PlanLock {
+    /// Steps of other runs that are not undone.
+    pub others: Vec<Step>,
+    /// Journals that cannot be read: what they have taken is not known.
+    pub problems: Vec<String>,
+    state: State,
+    _file: File,
+}
+
+/// A journal in the folder.
+#[derive(Debug)]
+pub struct Kept {
+    /// The job, from the file's name.
+    pub job_id: u32,
+    /// The file.
+    pub path: PathBuf,
+    /// What it says; none where nothing was done.
+    pub record: Result<Option<Record>, JournalError>,
+}
+
+impl State {
+    /// The folder is made where it is not there.
+    pub fn open(folder: &Path) -> Result<Self, JournalError> {
+        let state = Self { folder: folder.to_owned() };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(state.closed())
+            .map_err(JournalError::file(folder, "the state folder cannot be made"))?;
+        Ok(state)
+    }
+
+    fn closed(&self) -> PathBuf {
+        self.folder.join("closed")
+    }
+
+    /// Waits until nobody else works on the job.
+    pub fn lock_job(&self, job_id: u32, deadline: Instant) -> Result<JobLock, JournalError> {
+        let path = self.folder.join(format!("job-{job_id}.lock"));
+        loop {
+            let file = wait_for(&path, &format!("job {job_id}"), deadline)?;
+            // Whoever had it before has deleted it.
+            if fs::metadata(&path).is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino())) {
+                return Ok(JobLock { path, _file: file });
+            }
+        }
+    }
+
+    /// Waits until nobody else plans.
+    pub fn lock_plan(&self, deadline: Instant) -> Result<PlanLock, JournalError> {
+        let file = wait_for(&self.folder.join("plan.lock"), "the choice of sinks", deadline)?;
+        let (mut others, mut problems) = (Vec::new(), Vec::new());
+        for kept in self.journals()? {
+            match kept.record {
+                Ok(record) => others.extend(record.iter().flat_map(Record::taken).cloned()),
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
+        Ok(PlanLock { others, problems, state: self.clone(), _file: file })
+    }
+
+    /// Journals of runs that are not closed, the oldest first.
+    pub fn journals(&self) -> Result<Vec<Kept>, JournalError> {
+        list(&self.folder)
+    }
+
+    /// Journals of runs that are closed, the oldest first.
+    pub fn closed_journals(&self) -> Result<Vec<Kept>, JournalError> {
+        list(&self.closed())
+    }
+
+    /// Goes on with a journal; one in which nothing stands is deleted.
+    pub(crate) fn reopen(path: &Path, lock: JobLock) -> Result<Option<Journal>, JournalError> {
+        let journal = Journal::reopen(path.to_owned(), lock)?;
+        if journal.is_none() {
+            fs::remove_file(path).map_err(JournalError::file(path, "the empty journal cannot be deleted"))?;
+        }
+        Ok(journal)
+    }
+
+    /// Puts a journal to the closed ones.
+    pub(crate) fn put_away(&self, path: &Path) -> Result<(), JournalError> {
+        let failed = || JournalError::file(path, "the journal cannot be put to the closed ones");
+        let name = path.file_name().unwrap_or_default();
+        fs::rename(path, self.closed().join(name)).map_err(failed())?;
+        let closed = self.closed_journals()?;
+        for kept in closed.iter().take(closed.len().saturating_sub(MOST_CLOSED)) {
+            // Somebody else may be doing the same.
+            let _ = fs::remove_file(&kept.path);
+        }
+        Ok(())
+    }
+}
+
+impl PlanLock {
+    /// Opens the journal of a run; others may plan from then on.
+    pub(crate) fn create(self, plan: Plan, lock: JobLock) -> Result<Journal, JournalError> {
+        let opened_ns = now_ns();
+        let path = self.state.folder.join(format!("job-{}-{opened_ns}.journal", plan.job.id));
+        Journal::create(path, plan, opened_ns, lock)
+    }
+}
+
+fn wait_for(path: &Path, what: &str, deadline: Instant) -> Result<File, JournalError> {
+    let began = Instant::now();
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(JournalError::file(path, "the lock cannot be opened"))?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(source)) => return Err(JournalError::file(path, "the lock does not work")(source)),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                let seconds = began.elapsed().as_secs_f64();
+                return Err(JournalError::Locked { path: path.to_owned(), what: what.to_owned(), seconds });
+            }
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+fn list(folder: &Path) -> Result<Vec<Kept>, JournalError> {
+    let failed = || JournalError::file(folder, "the state folder cannot be read");
+    let mut names: Vec<(i64, u32, PathBuf)> = Vec::new();
+    for item in fs::read_dir(folder).map_err(failed())? {
+        let path = item.map_err(failed())?.path();
+        if let Some((job_id, opened_ns)) = path.file_name().and_then(|name| named(name.to_str()?)) {
+            names.push((opened_ns, job_id, path));
+        }
+    }
+    names.sort();
+    let kept = names.into_iter().filter_map(|(_, job_id, path)| match fs::read(&path) {
+        Ok(text) => Some(Kept { job_id, record: read(&path, &text).map(|read| read.map(|(record, _)| record)), path }),
+        // It was put away or deleted in the meantime.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(source) => {
+            Some(Kept { job_id, record: Err(JournalError::file(&path, "the journal cannot be read")(source)), path })
+        }
+    });
+    Ok(kept.collect())
+}
+
+/// Job and time of a journal's name.
+fn named(name: &str) -> Option<(u32, i64)> {
+    let (job_id, opened_ns) = name.strip_prefix("job-")?.strip_suffix(".journal")?.split_once('-')?;
+    Some((job_id.parse().ok()?, opened_ns.parse().ok()?))
+}
+
+impl Kept {
+    /// How far the run is; none where the journal cannot be read.
+    pub fn phase(&self) -> Option<Phase> {
+        match &self.record {
+            Ok(Some(record)) => Some(record.phase),
+            Ok(None) => Some(Phase::Starting),
+            Err(_) => None,
+        }
+    }
+}

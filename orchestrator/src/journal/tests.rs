@@ -1,0 +1,94 @@
+use super::*;
+use crate::step::{HostfileStep, Step};
+use proptest::prelude::*;
+use std::time::{Duration, Instant};
+
+fn plan() -> Plan {
+    let hostfile =
+        |name: &str| Step::Hostfile(HostfileStep { path: PathBuf::from(name), lines: vec!["n1".to_owned()] });
+    Plan {
+        job: crate::job::Job { id: 7, ..Default::default() },
+        started_s: 1,
+        compute: Vec::new(),
+        sinks: Vec::new(),
+        steps: vec![hostfile("/a"), hostfile("/b")],
+        warnings: Vec::new(),
+        hostfile: Vec::new(),
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
+
+/// A journal of some entries in a folder of its own, and its bytes.
+fn written() -> (tempfile::TempDir, Vec<u8>) {
+    let folder = tempfile::tempdir().unwrap();
+    let state = State::open(folder.path()).unwrap();
+    let lock = state.lock_job(7, soon()).unwrap();
+    let journal = state.lock_plan(soon()).unwrap().create(plan(), lock).unwrap();
+    journal.write(&Entry::Doing { at_ns: 2, steps: vec![0, 1] }).unwrap();
+    journal.write(&Entry::Done { at_ns: 3, step: 0, process: None, ran: Vec::new() }).unwrap();
+    journal.write(&Entry::Undone { at_ns: 4, step: 1, ended: None, ran: Vec::new() }).unwrap();
+    let text = fs::read(journal.path()).unwrap();
+    (folder, text)
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let (folder, text) = written();
+    let (record, used) = read(Path::new("x"), &text).unwrap().unwrap();
+    assert_eq!((used, record.phase, record.has_started), (text.len(), Phase::Starting, false));
+    assert_eq!(record.progress, [Progress::Done(None), Progress::Undone(None)]);
+    // What is undone is free for others.
+    assert_eq!(record.taken().collect::<Vec<_>>(), [&plan().steps[0]]);
+    // The lock's file goes with the lock; the journal stays.
+    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|item| item.unwrap().file_name()).collect();
+    assert!(!names.iter().any(|name| name == "job-7.lock"), "{names:?}");
+}
+
+/// What is written after a line that was cut off does not stand behind its rest.
+#[test]
+fn a_line_that_was_cut_off_is_dropped() {
+    let (folder, text) = written();
+    let state = State::open(folder.path()).unwrap();
+    let path = state.journals().unwrap().remove(0).path;
+    fs::write(&path, &text[..text.len() - 3]).unwrap();
+    let journal = State::reopen(&path, state.lock_job(7, soon()).unwrap()).unwrap().unwrap();
+    journal.write(&Entry::Undoing { at_ns: 5 }).unwrap();
+    let record = state.journals().unwrap().remove(0).record.unwrap().unwrap();
+    assert_eq!((record.phase, &record.progress[1]), (Phase::Undoing, &Progress::Begun));
+}
+
+#[test]
+fn of_closed_journals_the_last_ones_are_kept() {
+    let (folder, text) = written();
+    let state = State::open(folder.path()).unwrap();
+    for opened_ns in 1..=250 {
+        fs::write(folder.path().join(format!("closed/job-1-{opened_ns}.journal")), &text).unwrap();
+    }
+    let path = state.journals().unwrap().remove(0).path;
+    state.put_away(&path).unwrap();
+    let closed = state.closed_journals().unwrap();
+    assert_eq!(closed.len(), 200);
+    assert_eq!((closed[199].job_id, closed[0].job_id), (7, 1));
+    assert!(closed[0].path.ends_with("job-1-52.journal"), "{:?}", closed[0].path);
+    assert!(state.journals().unwrap().is_empty());
+}
+
+proptest! {
+    /// Whatever stands in a journal, it is read or refused, and what counts of it reads the same alone.
+    #[test]
+    fn any_bytes_are_read_or_refused(place in 0..10_000_usize, bytes in prop::collection::vec(any::<u8>(), 0..40), keep in any::<bool>()) {
+        thread_local!(static TEXT: Vec<u8> = written().1);
+        let mut text = TEXT.with(Clone::clone);
+        let place = place % (text.len() + 1);
+        let end = if keep { place } else { (place + bytes.len()).min(text.len()) };
+        text.splice(place..end, bytes);
+        if let Ok(Some((record, used))) = read(Path::new("x"), &text) {
+            let (again, all) = read(Path::new("x"), &text[..used]).unwrap().unwrap();
+            prop_assert_eq!(all, used);
+            prop_assert_eq!(again, record);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A plan as text for people.
+
+use super::{Plan, Sink, counted};
+use crate::fabric::NodePort;
+use crate::guid;
+use crate::step::{Command, Step};
+use std::fmt;
+
+/// Nodes that are named in a line of text.
+const NAMED: usize = 8;
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.job.user.as_ref().map_or(String::new(), |user| format!(" of {user}"));
+        writeln!(f, "Job {}{user}: {}", self.job.id, counted(self.job.nodes.len(), "node"))?;
+        writeln!(f, "MPI runs on {}: {}", counted(self.hostfile.len(), "node"), some(&self.hostfile))?;
+        for sink in &self.sinks {
+            self.show_sink(f, sink)?;
+        }
+        writeln!(f, "\nSteps, undone in reverse")?;
+        for (index, step) in self.steps.iter().enumerate() {
+            show_step(f, index + 1, step)?;
+        }
+        if !self.warnings.is_empty() {
+            writeln!(f, "\nWarnings")?;
+        }
+        self.warnings.iter().try_for_each(|warning| writeln!(f, "  - {warning}"))
+    }
+}
+
+impl Plan {
+    fn show_sink(&self, f: &mut fmt::Formatter<'_>, sink: &Sink) -> fmt::Result {
+        let leaf = guid::text(sink.leaf_guid);
+        let own = self.compute.contains(&sink.port);
+        if own {
+            return writeln!(
+                f,
+                "\nNode {} captures at its own port\n{}\n  into {}",
+                sink.node,
+                row(&sink.port),
+                sink.file.display()
+            );
+        }
+        writeln!(
+            f,
+            "\nLeaf {leaf} (LID {}): {} copied to {}",
+            sink.port.leaf_lid,
+            counted(sink.sources.len(), "port"),
+            sink.node
+        )?;
+        let copied = |port: &&NodePort| port.leaf_guid == sink.leaf_guid && sink.sources.contains(&port.leaf_port);
+        for port in self.compute.iter().filter(copied) {
+            writeln!(f, "{}", row(port))?;
+        }
+        let load = sink
+            .oversubscription()
+            .map_or(String::new(), |factor| format!(" (at most {factor:.1} times what it carries)"));
+        writeln!(f, "{}  <- sink{load}\n  into {}", row(&sink.port), sink.file.display())
+    }
+}
+
+/// A port as a line of a table.
+fn row(port: &NodePort) -> String {
+    let NodePort { node, ca, port: number, lid, lmc, rate_gbits, leaf_port, .. } = port;
+    let lids = if *lmc == 0 { lid.to_string() } else { format!("{lid}-{}", u32::from(*lid) + (1 << lmc) - 1) };
+    format!("  leaf port {leaf_port:<3} {node:<12} {ca} port {number:<3} LID {lids:<7} {rate_gbits:.0} Gb/s")
+}
+
+fn show_step(f: &mut fmt::Formatter<'_>, number: usize, step: &Step) -> fmt::Result {
+    match step {
+        Step::Capture(step) => {
+            writeln!(f, "{number:>3}. capture on {}: {}", step.node, shown(&step.argv))?;
+            writeln!(f, "     undo: SIGINT, then wait for its end")
+        }
+        Step::Mirror(step) => {
+            let ports = step.ports.len();
+            writeln!(
+                f,
+                "{number:>3}. mirror {} of leaf {} to {}",
+                counted(ports, "port"),
+                guid::text(step.leaf_guid),
+                step.sink
+            )?;
+            let mut list = |what: &str, commands: &[Command]| {
+                let mut line = |command: &Command| {
+                    let place = command.node.as_deref().unwrap_or("here");
+                    writeln!(f, "     {what} {place}: {}", shown(&command.argv))
+                };
+                commands.iter().try_for_each(&mut line)
+            };
+            list("on,  ", &step.on)?;
+            list("undo,", &step.off)
+        }
+        Step::Hostfile(step) => {
+            writeln!(f, "{number:>3}. write {} ({})", step.path.display(), counted(step.lines.len(), "line"))?;
+            writeln!(f, "     undo: remove it")
+        }
+    }
+}
+
+/// Arguments as one would type them: for reading alone.
+fn shown(argv: &[String]) -> String {
+    let plain = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.,:=+@%".contains(&byte))
+    };
+    let shown = |text: &String| if plain(text) { text.clone() } else { format!("'{}'", text.replace('\'', "'\\''")) };
+    argv.iter().map(shown).collect::<Vec<_>>().join(" ")
+}
+
+fn some(nodes: &[String]) -> String {
+    let named = nodes.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match nodes.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}

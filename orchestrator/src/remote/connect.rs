@@ -1,0 +1,332 @@
+//! From an address to a session that is logged in: the connection, perhaps through a jump host, the host key, the key of the user.
+
+use super::RemoteError;
+use crate::config;
+use ssh2::{Channel, CheckResult, HashType, HostKeyType, KnownHostFileKind, MethodType, Session};
+use std::fmt::Display;
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Host keys that are asked for, one kind after the other: a server has several, and `known_hosts` may have any of them.
+const KEY_KINDS: [&str; 3] =
+    ["ssh-ed25519", "ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521", "rsa-sha2-512,rsa-sha2-256"];
+
+/// Logins at the jump host that are under way at a time: sshd drops connections at random where it has more than ten of them.
+const MOST_JUMPS: usize = 8;
+
+/// Where a node is reached.
+#[derive(Clone, Debug)]
+pub(super) struct Address {
+    /// The node's name, for errors and `known_hosts`.
+    pub(super) node: String,
+    /// Name or address.
+    pub(super) host: String,
+    /// Port of its daemon.
+    pub(super) port: u16,
+    /// Who logs in.
+    pub(super) user: String,
+}
+
+impl Address {
+    /// As `known_hosts` writes it.
+    fn known_as(&self) -> String {
+        if self.port == 22 { self.host.clone() } else { format!("[{}]:{}", self.host, self.port) }
+    }
+
+    fn failed(&self, what: impl Display) -> RemoteError {
+        let address = format!("{}:{}", self.host, self.port);
+        RemoteError::Connect { node: self.node.clone(), address, what: what.to_string() }
+    }
+}
+
+/// Makes sessions.
+pub(super) struct Connector {
+    ssh: config::Ssh,
+    known_hosts: String,
+    jumps: Mutex<usize>,
+    jump_ended: Condvar,
+}
+
+impl Connector {
+    /// Reads `known_hosts` and looks at the key, so that what is wrong with them is said once.
+    pub(super) fn new(ssh: &config::Ssh) -> Result<Self, RemoteError> {
+        let wrong =
+            |path: &std::path::Path, what: String| RemoteError::KeyFile { path: path.display().to_string(), what };
+        let known_hosts = fs::read_to_string(&ssh.known_hosts)
+            .map_err(|error| wrong(&ssh.known_hosts, format!("known_hosts cannot be read: {error}")))?;
+        let mode = fs::metadata(&ssh.key)
+            .and_then(|meta| fs::File::open(&ssh.key).map(|_| meta.permissions().mode()))
+            .map_err(|error| wrong(&ssh.key, format!("the private key cannot be read: {error}")))?;
+        if mode & 0o077 != 0 {
+            return Err(wrong(
+                &ssh.key,
+                format!("the private key is open to others (mode {:o}); `chmod 600` it", mode & 0o777),
+            ));
+        }
+        Ok(Self { ssh: ssh.clone(), known_hosts, jumps: Mutex::new(0), jump_ended: Condvar::new() })
+    }
+
+    /// A session that is logged in.
+    pub(super) fn connect(&self, address: &Address, deadline: Instant) -> Result<Session, RemoteError> {
+        let deadline = deadline.min(Instant::now() + Duration::from_secs(u64::from(self.ssh.connect_timeout_s)));
+        let mut refused = None;
+        for kinds in KEY_KINDS {
+            match self.session(address, kinds, deadline) {
+                Ok(session) => {
+                    self.login(address, &session)?;
+                    return Ok(session);
+                }
+                // Another key of the server's may be the known one. It has none of the other kinds where the first answer stands.
+                Err(error @ (RemoteError::HostKeyChanged { .. } | RemoteError::HostKeyUnknown { .. })) => {
+                    refused.get_or_insert(error);
+                }
+                Err(error) if refused.is_none() && kinds != KEY_KINDS[2] && is_no_common_key(&error) => {}
+                Err(error) => return Err(refused.unwrap_or(error)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| address.failed("it has no host key of a known kind")))
+    }
+
+    fn session(&self, address: &Address, kinds: &str, deadline: Instant) -> Result<Session, RemoteError> {
+        match &self.ssh.jump_host {
+            Some(jump) if address.node != jump.address => {
+                let through = self.through(jump, address, deadline)?;
+                self.greet(address, through, kinds, deadline)
+            }
+            _ => self.greet(address, dial(address, deadline)?, kinds, deadline),
+        }
+    }
+
+    /// Speaks ssh over a connection and checks the host key.
+    fn greet(
+        &self,
+        address: &Address,
+        stream: impl AsRawFd + 'static,
+        kinds: &str,
+        deadline: Instant,
+    ) -> Result<Session, RemoteError> {
+        let mut session = Session::new().map_err(|error| address.failed(error))?;
+        session.set_timeout(milliseconds_until(deadline));
+        session.set_tcp_stream(stream);
+        session.method_pref(MethodType::HostKey, kinds).map_err(|error| address.failed(error))?;
+        session.handshake().map_err(|error| address.failed(format!("{error} (key exchange)")))?;
+        self.check_host_key(address, &session)?;
+        Ok(session)
+    }
+
+    /// libssh2 does not refuse by itself.
+    fn check_host_key(&self, address: &Address, session: &Session) -> Result<(), RemoteError> {
+        let unreadable = |error: ssh2::Error| RemoteError::KeyFile {
+            path: self.ssh.known_hosts.display().to_string(),
+            what: format!("known_hosts cannot be used: {error}"),
+        };
+        let (key, _): (&[u8], HostKeyType) = session.host_key().ok_or_else(|| address.failed("it has no host key"))?;
+        let mut known = session.known_hosts().map_err(unreadable)?;
+        for line in self.known_hosts.lines().filter(|line| is_plain(line)) {
+            known.read_str(line, KnownHostFileKind::OpenSSH).map_err(unreadable)?;
+        }
+        // By the address that is connected to, as ssh does, or by the node's own name.
+        let mut answer = known.check_port(&address.host, address.port, key);
+        if matches!(answer, CheckResult::NotFound) && address.node != address.host {
+            answer = known.check_port(&address.node, address.port, key);
+        }
+        let fingerprint = || {
+            let bytes = session.host_key_hash(HashType::Sha256).unwrap_or_default();
+            format!("SHA256:{}", base64(bytes))
+        };
+        let known_hosts = self.ssh.known_hosts.display().to_string();
+        match answer {
+            CheckResult::Match => Ok(()),
+            CheckResult::Mismatch => Err(RemoteError::HostKeyChanged {
+                node: address.node.clone(),
+                address: address.known_as(),
+                fingerprint: fingerprint(),
+                known_hosts,
+            }),
+            CheckResult::NotFound => Err(RemoteError::HostKeyUnknown {
+                node: address.node.clone(),
+                address: address.known_as(),
+                fingerprint: fingerprint(),
+                known_hosts,
+            }),
+            CheckResult::Failure => Err(address.failed("its host key cannot be checked")),
+        }
+    }
+
+    fn login(&self, address: &Address, session: &Session) -> Result<(), RemoteError> {
+        session.userauth_pubkey_file(&address.user, None, &self.ssh.key, None).map_err(|error| RemoteError::Login {
+            node: address.node.clone(),
+            user: address.user.clone(),
+            key: self.ssh.key.display().to_string(),
+            what: error.message().to_owned(),
+        })
+    }
+
+    /// A connection to a node from the jump host. libssh2 speaks over sockets only, so a thread carries the bytes between one and the channel.
+    fn through(
+        &self,
+        jump: &config::JumpHost,
+        address: &Address,
+        deadline: Instant,
+    ) -> Result<UnixStream, RemoteError> {
+        let _turn = self.turn();
+        let user = jump.user.clone().unwrap_or_else(|| address.user.clone());
+        let jump = Address { node: jump.address.clone(), host: jump.address.clone(), port: jump.port, user };
+        let session = self.connect(&jump, deadline)?;
+        session.set_timeout(milliseconds_until(deadline));
+        let channel = session
+            .channel_direct_tcpip(&address.host, address.port, None)
+            .map_err(|error| address.failed(format!("{error} (from the jump host {})", jump.host)))?;
+        let (near, far) = UnixStream::pair().map_err(|error| address.failed(error))?;
+        far.set_nonblocking(true).map_err(|error| address.failed(error))?;
+        session.set_blocking(false);
+        thread::spawn(move || carry(&session, channel, far));
+        Ok(near)
+    }
+
+    fn turn(&self) -> Turn<'_> {
+        let mut jumps = self.jumps.lock().unwrap_or_else(PoisonError::into_inner);
+        while *jumps >= MOST_JUMPS {
+            jumps = self.jump_ended.wait(jumps).unwrap_or_else(PoisonError::into_inner);
+        }
+        *jumps += 1;
+        Turn(self)
+    }
+}
+
+/// One of the logins at the jump host.
+struct Turn<'a>(&'a Connector);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.jumps.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.jump_ended.notify_one();
+    }
+}
+
+/// Lines that hold a host and its key. Marked lines (revoked keys, authorities) mean something that libssh2 does not know.
+fn is_plain(line: &str) -> bool {
+    let line = line.trim_start();
+    !line.is_empty() && !line.starts_with(['#', '@'])
+}
+
+/// The server has no key of the kinds that were asked for.
+fn is_no_common_key(error: &RemoteError) -> bool {
+    matches!(error, RemoteError::Connect { what, .. } if what.contains("exchange encryption keys"))
+}
+
+fn dial(address: &Address, deadline: Instant) -> Result<TcpStream, RemoteError> {
+    let places = (address.host.as_str(), address.port).to_socket_addrs().map_err(|error| address.failed(error))?;
+    let mut last = address.failed("its name has no address");
+    for place in places {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        match TcpStream::connect_timeout(&place, left) {
+            Ok(stream) => {
+                stream.set_nodelay(true).map_err(|error| address.failed(error))?;
+                return Ok(stream);
+            }
+            Err(error) => last = address.failed(error),
+        }
+    }
+    Err(last)
+}
+
+/// Time that is left, as libssh2 takes it; 0 would mean no limit.
+pub(super) fn milliseconds_until(deadline: Instant) -> u32 {
+    u32::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(u32::MAX).max(1)
+}
+
+/// Carries bytes between a channel and a socket until one of them ends. Neither can be waited for together with the other, so it looks again and again: at
+/// once while there is something, and ever more seldom while there is not.
+fn carry(session: &Session, mut channel: Channel, mut socket: UnixStream) {
+    let mut pause = Duration::ZERO;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let from = match channel.read(&mut buffer) {
+            Ok(0) if channel.eof() => break,
+            Ok(length) => length,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(_) => break,
+        };
+        if push(&mut socket, &buffer[..from]).is_err() {
+            break;
+        }
+        let to = match socket.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(_) => break,
+        };
+        if push(&mut channel, &buffer[..to]).is_err() {
+            break;
+        }
+        pause = if from + to > 0 {
+            Duration::ZERO
+        } else {
+            (pause * 2).clamp(Duration::from_micros(100), Duration::from_millis(5))
+        };
+        thread::sleep(pause);
+    }
+    // The end of the channel is told to the jump host, but not waited for long.
+    session.set_blocking(true);
+    session.set_timeout(500);
+    let _ = channel.close();
+}
+
+/// Writes all of it to something that does not block.
+fn push(target: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match target.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(Duration::from_micros(200)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Base 64 without padding, as ssh prints fingerprints.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let value = group.iter().chain([0, 0].iter()).take(3).fold(0u32, |value, byte| value << 8 | u32::from(*byte));
+        for digit in 0..=group.len() {
+            text.push(char::from(DIGITS[(value >> (18 - 6 * digit)) as usize & 63]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_rfc_4648() {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn comments_and_marked_lines_are_passed_over() {
+        for line in ["", "  ", "# a", " # a", "@revoked n1 ssh-ed25519 A", "@cert-authority *.c ssh-rsa A"] {
+            assert!(!is_plain(line), "{line}");
+        }
+        assert!(is_plain("|1|abc=|def= ssh-ed25519 AAAA") && is_plain("[n1]:2222 ssh-ed25519 AAAA"));
+    }
+}

@@ -1,0 +1,131 @@
+//! Programs where the orchestrator runs.
+
+use super::{Files, MOST_OUTPUT_BYTES, Output, PATH, RemoteError, Runner, quote, script};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What is run stands under this name in errors.
+pub const HERE: &str = "here";
+
+/// Seconds between the end of a command's time and its being killed.
+pub(super) const GRACE_S: u64 = 2;
+
+/// Runs everything where the orchestrator runs, whatever the node, with nothing in the environment but our `PATH` and what is given.
+#[derive(Clone, Debug, Default)]
+pub struct Local {
+    /// Variables that programs get besides `PATH`.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Local {
+    fn output(&self, argv: &[String], timeout: Duration) -> io::Result<Output> {
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", script::RUN, "sh", &seconds(timeout), &GRACE_S.to_string()])
+            .args(argv)
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .env("PATH", PATH)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (stdout, stderr) = thread::scope(|scope| {
+            let stderr = scope.spawn(|| bounded(stderr));
+            (bounded(stdout), stderr.join().unwrap_or_else(|_| Err(io::Error::other("the reader panicked"))))
+        });
+        let status = child.wait()?;
+        let status = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255);
+        Ok(Output { status, stdout: stdout?, stderr: stderr? })
+    }
+}
+
+/// Reads to the end; what is too much closes the pipe, which ends the program.
+fn bounded(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.take(MOST_OUTPUT_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() > MOST_OUTPUT_BYTES {
+        return Err(io::Error::other("it says more than 64 MiB"));
+    }
+    Ok(bytes)
+}
+
+/// A time as `timeout` takes it; never 0, which would mean no limit.
+pub(super) fn seconds(timeout: Duration) -> String {
+    format!("{:.3}", timeout.as_secs_f64().max(0.001))
+}
+
+/// What came of a command that was run by [`script::RUN`] and took so long.
+pub(super) fn settled(
+    node: &str,
+    argv: &[String],
+    timeout: Duration,
+    took: Duration,
+    output: Output,
+) -> Result<Output, RemoteError> {
+    // 124: timeout has ended it; 137: it had to be killed. A program may end so by itself, but earlier.
+    if took >= timeout && (output.status == 124 || output.status == 137) {
+        let command = argv.first().cloned().unwrap_or_default();
+        return Err(RemoteError::Timeout { node: node.to_owned(), command, seconds: timeout.as_secs_f64() });
+    }
+    Ok(output)
+}
+
+impl Runner for Local {
+    fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<Output, RemoteError> {
+        let node = node.unwrap_or(HERE);
+        quote::check(argv).map_err(|source| RemoteError::Argument { node: node.to_owned(), source })?;
+        let began = Instant::now();
+        let output = self.output(argv, timeout).map_err(|error| RemoteError::Command {
+            node: node.to_owned(),
+            command: argv[0].clone(),
+            what: error.to_string(),
+        })?;
+        settled(node, argv, timeout, began.elapsed(), output)
+    }
+}
+
+impl Files for Local {
+    fn read_file(
+        &self,
+        node: &str,
+        path: &Path,
+        offset: u64,
+        _idle: Duration,
+        sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<u64, RemoteError> {
+        copy(path, offset, sink).map_err(|source| RemoteError::File {
+            node: node.to_owned(),
+            path: path.display().to_string(),
+            source,
+        })
+    }
+}
+
+fn copy(path: &Path, offset: u64, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<u64> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(offset))?;
+    pump(&mut file, sink)
+}
+
+/// Gives all that is left of `source` to `sink`.
+pub(super) fn pump(source: &mut impl Read, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<u64> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut total = 0;
+    loop {
+        let length = source.read(&mut buffer)?;
+        if length == 0 {
+            return Ok(total);
+        }
+        sink(&buffer[..length])?;
+        total += length as u64;
+    }
+}

@@ -1,0 +1,221 @@
+//! Programs and files of nodes over ssh: one session per node, made at its first use and kept.
+
+use super::connect::{Address, Connector, milliseconds_until};
+use super::local::{GRACE_S, Local, pump, seconds, settled};
+use super::{Files, MOST_OUTPUT_BYTES, Output, RemoteError, Runner, quote, script};
+use crate::config::{self, Config};
+use ssh2::{Channel, ErrorCode, Session};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How much longer than the command itself its connection may take before it counts as broken: what runs on the node ends by itself before.
+const SLACK: Duration = Duration::from_secs(GRACE_S + 1);
+
+/// A node's session, once it is made. Who works on the node holds it.
+type Slot = Arc<Mutex<Option<Session>>>;
+
+/// Nodes over ssh, and programs where the orchestrator runs.
+pub struct Ssh {
+    connector: Connector,
+    options: config::Ssh,
+    nodes: BTreeMap<String, config::Node>,
+    here: Local,
+    slots: Mutex<HashMap<String, Slot>>,
+}
+
+impl Ssh {
+    /// Nodes as the configuration has them. Nothing is connected yet, but keys and `known_hosts` are read.
+    pub fn new(config: &Config) -> Result<Self, RemoteError> {
+        let here = Local {
+            environment: config
+                .run
+                .slurm_conf
+                .iter()
+                .map(|path| ("SLURM_CONF".to_owned(), path.display().to_string()))
+                .collect(),
+        };
+        Ok(Self {
+            connector: Connector::new(&config.ssh)?,
+            options: config.ssh.clone(),
+            nodes: config.nodes.clone(),
+            here,
+            slots: Mutex::default(),
+        })
+    }
+
+    fn address(&self, node: &str) -> Address {
+        let special = self.nodes.get(node);
+        Address {
+            node: node.to_owned(),
+            host: special.and_then(|special| special.address.clone()).unwrap_or_else(|| node.to_owned()),
+            port: special.and_then(|special| special.port).unwrap_or(self.options.port),
+            user: self.options.user.clone(),
+        }
+    }
+
+    fn slot(&self, node: &str) -> Slot {
+        Arc::clone(self.slots.lock().unwrap_or_else(PoisonError::into_inner).entry(node.to_owned()).or_default())
+    }
+
+    /// Does something in the node's session. A session that breaks is not used again; one that was broken before is made anew.
+    fn within<T>(
+        &self,
+        node: &str,
+        command: &str,
+        work: impl FnOnce(&Session, Channel) -> Result<T, Broken>,
+    ) -> Result<T, RemoteError> {
+        let slot = self.slot(node);
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |what: String| RemoteError::Command { node: node.to_owned(), command: command.to_owned(), what };
+        let by = || Instant::now() + Duration::from_secs(u64::from(self.options.connect_timeout_s));
+        let kept = slot.take().and_then(|session| open(&session, by()).ok().map(|channel| (session, channel)));
+        let (session, channel) = if let Some(both) = kept {
+            both
+        } else {
+            let session = self.connector.connect(&self.address(node), by())?;
+            let channel = open(&session, by()).map_err(|error| failed(format!("no channel: {error}")))?;
+            (session, channel)
+        };
+        match work(&session, channel) {
+            Ok(result) => {
+                *slot = Some(session);
+                Ok(result)
+            }
+            Err(Broken(what)) => {
+                // What is left of the session is given up without waiting for the node.
+                session.set_timeout(100);
+                Err(failed(what))
+            }
+        }
+    }
+}
+
+/// Why a session is not used any more.
+struct Broken(String);
+
+impl From<ssh2::Error> for Broken {
+    fn from(error: ssh2::Error) -> Self {
+        Self(format!("the connection broke: {error}"))
+    }
+}
+
+fn open(session: &Session, deadline: Instant) -> Result<Channel, ssh2::Error> {
+    session.set_blocking(true);
+    session.set_timeout(milliseconds_until(deadline));
+    session.channel_session()
+}
+
+impl Runner for Ssh {
+    fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<Output, RemoteError> {
+        let Some(node) = node else { return self.here.run(None, argv, timeout) };
+        quote::check(argv).map_err(|source| RemoteError::Argument { node: node.to_owned(), source })?;
+        let (limit, grace) = (seconds(timeout), GRACE_S.to_string());
+        let words =
+            ["/bin/sh", "-c", script::RUN, "sh", &limit, &grace].into_iter().chain(argv.iter().map(String::as_str));
+        let line = format!("exec {}", quote::join(words));
+        let (output, took) = self.within(node, &argv[0], |session, channel| {
+            let began = Instant::now();
+            exec(session, channel, &line, began + timeout + SLACK).map(|output| (output, began.elapsed()))
+        })?;
+        settled(node, argv, timeout, took, output)
+    }
+}
+
+/// Runs a command line in a channel. Both of its outputs are read as they come: one that nobody reads would hold up the other.
+fn exec(session: &Session, mut channel: Channel, line: &str, deadline: Instant) -> Result<Output, Broken> {
+    session.set_timeout(milliseconds_until(deadline));
+    channel.exec(line)?;
+    session.set_blocking(false);
+    let mut output = Output::default();
+    let mut errors = channel.stderr();
+    let mut buffer = vec![0; 32 << 10];
+    let mut pause = Duration::ZERO;
+    loop {
+        let length =
+            take(&mut channel, &mut buffer, &mut output.stdout)? + take(&mut errors, &mut buffer, &mut output.stderr)?;
+        if output.stdout.len() + output.stderr.len() > MOST_OUTPUT_BYTES {
+            return Err(Broken("it says more than 64 MiB".to_owned()));
+        }
+        if length > 0 {
+            pause = Duration::ZERO;
+            continue;
+        }
+        if channel.eof() {
+            break;
+        }
+        if Instant::now() >= deadline {
+            return Err(Broken("the node does not answer any more".to_owned()));
+        }
+        pause = (pause * 2).clamp(Duration::from_micros(200), Duration::from_millis(4));
+        thread::sleep(pause);
+    }
+    session.set_blocking(true);
+    session.set_timeout(milliseconds_until(deadline));
+    channel.wait_close()?;
+    output.status = channel.exit_status()?;
+    if let Some(signal) = channel.exit_signal()?.exit_signal {
+        output.status = SIGNALS.iter().find(|(name, _)| *name == signal).map_or(255, |(_, number)| 128 + number);
+    }
+    Ok(output)
+}
+
+/// Signals by the names that ssh has for them, with Linux's numbers.
+const SIGNALS: [(&str, i32); 12] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("ILL", 4),
+    ("ABRT", 6),
+    ("FPE", 8),
+    ("KILL", 9),
+    ("USR1", 10),
+    ("SEGV", 11),
+    ("USR2", 12),
+    ("PIPE", 13),
+    ("TERM", 15),
+];
+
+/// What is there now, added to `into`; its length.
+fn take(stream: &mut impl Read, buffer: &mut [u8], into: &mut Vec<u8>) -> Result<usize, Broken> {
+    match stream.read(buffer) {
+        Ok(length) => {
+            into.extend_from_slice(&buffer[..length]);
+            Ok(length)
+        }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+        Err(error) => Err(Broken(format!("the connection broke: {error}"))),
+    }
+}
+
+impl Files for Ssh {
+    fn read_file(
+        &self,
+        node: &str,
+        path: &Path,
+        offset: u64,
+        idle: Duration,
+        sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<u64, RemoteError> {
+        let copied = self.within(node, "sftp", |session, channel| {
+            // The channel only shows that the session is alive: SFTP opens its own.
+            drop(channel);
+            session.set_timeout(u32::try_from(idle.as_millis()).unwrap_or(u32::MAX).max(1));
+            let sftp = session.sftp()?;
+            let mut file = match sftp.open(path) {
+                Ok(file) => file,
+                // The server's word on the file; the session is as good as before.
+                Err(error) if matches!(error.code(), ErrorCode::SFTP(_)) => {
+                    return Ok(Err(io::Error::other(error.message().to_owned())));
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let copied = file.seek(SeekFrom::Start(offset)).and_then(|_| pump(&mut file, sink));
+            Ok(copied)
+        })?;
+        copied.map_err(|source| RemoteError::File { node: node.to_owned(), path: path.display().to_string(), source })
+    }
+}

@@ -1,0 +1,308 @@
+//! The end of a run: everything is undone in the reverse order, the fabric first, then captures are fetched. It can be done again and again, after a start that was cut
+//! off anywhere, and by two at once, of whom the second finds nothing to do. What cannot be undone does not keep the rest from it.
+
+mod collect;
+mod stop;
+mod tell;
+
+use crate::config::Config;
+use crate::effort::{self, Effort, Refusal};
+use crate::journal::{Ended, Entry, Fetched, JobLock, Journal, JournalError, Phase, Progress, Record, State, now_ns};
+use crate::remote::{Files, parallel};
+use crate::run::{hostfile_text, lines, phases};
+use crate::step::{HostfileStep, MirrorStep, Step};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A command that was sent to a node runs after so long.
+const STARTING: Duration = Duration::from_secs(1);
+/// A command has ended so long after its time, whatever it is.
+const ENDED: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What came of undoing a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Undone {
+    /// The job.
+    pub job_id: u32,
+    /// Nothing is mirrored and nothing runs any more on behalf of the run.
+    pub is_restored: bool,
+    /// What is left to do, a sentence each. Empty: the run is closed.
+    pub left: Vec<String>,
+    /// The captures.
+    pub captures: Vec<Capture>,
+    /// The manifest, where there is something to tell.
+    pub manifest: Option<PathBuf>,
+}
+
+/// A capture after its end.
+#[derive(Clone, Debug, Serialize)]
+pub struct Capture {
+    /// The node that captured.
+    pub node: String,
+    /// Its file there.
+    pub file: PathBuf,
+    /// How it ended; none where it could not be stopped.
+    pub ended: Option<Ended>,
+    /// Where it is now, where that is known.
+    pub fetched: Option<Fetched>,
+}
+
+/// Undoes what runs of a job have left; empty where there is nothing.
+pub fn job(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant) -> Result<Vec<Undone>, JournalError> {
+    let state = State::open(&config.run.state_dir)?;
+    let mut lock = state.lock_job(job_id, deadline)?;
+    let mut all = Vec::new();
+    for kept in state.journals()?.into_iter().filter(|kept| kept.job_id == job_id) {
+        let Some(journal) = State::reopen(&kept.path, lock)? else {
+            lock = state.lock_job(job_id, deadline)?;
+            continue;
+        };
+        let undone;
+        (undone, lock) = undo(Effort { config, runner, deadline, ran: None }, &state, journal, Captures::Now);
+        all.push(undone);
+    }
+    Ok(all)
+}
+
+/// Undoes every run that nobody works on and whose job has ended, by what `has_ended` says. A run that runs, of a job that does too, is left alone. One job that cannot be
+/// undone does not keep the others from it.
+pub fn stale(
+    config: &Config,
+    runner: &dyn Files,
+    deadline: Instant,
+    has_ended: impl Fn(u32) -> bool,
+) -> Result<Vec<Result<Undone, JournalError>>, JournalError> {
+    let state = State::open(&config.run.state_dir)?;
+    let mut jobs: Vec<u32> = Vec::new();
+    for kept in state.journals()? {
+        let is_free = state.lock_job(kept.job_id, Instant::now()).is_ok();
+        let is_stale = is_free && (kept.phase() != Some(Phase::Running) || has_ended(kept.job_id));
+        if is_stale && !jobs.contains(&kept.job_id) {
+            jobs.push(kept.job_id);
+        }
+    }
+    let mut all = Vec::new();
+    for job_id in jobs {
+        match job(config, job_id, runner, deadline) {
+            Ok(undone) => all.extend(undone.into_iter().map(Ok)),
+            Err(error) => all.push(Err(error)),
+        }
+    }
+    Ok(all)
+}
+
+/// When captures of a run that had started go where they are to stay.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Captures {
+    /// With the rest.
+    Now,
+    /// When it is undone once more; until then the run is not closed.
+    Later,
+}
+
+/// Undoes a run. The lock on its job is given back.
+pub(crate) fn undo(effort: Effort<'_>, state: &State, journal: Journal, captures_go: Captures) -> (Undone, JobLock) {
+    let work = Work { effort, journal: &journal, record: journal.record(), troubles: Mutex::default() };
+    work.note(&Entry::Undoing { at_ns: now_ns() });
+    let steps = &journal.plan().steps;
+    let mut left: Vec<Refusal> = Vec::new();
+    for phase in phases(steps).iter().rev() {
+        let lines = lines(steps, phase);
+        let refused = parallel(&lines, effort.width(), |line| {
+            line.iter().rev().filter_map(|&place| work.undo(place).err()).collect::<Vec<_>>()
+        });
+        left.extend(refused.into_iter().flatten());
+    }
+    let is_restored = left.is_empty();
+    if captures_go == Captures::Now || !work.record.has_started {
+        left.extend(work.collect());
+    } else {
+        left.push("its captures are not fetched yet".to_owned());
+    }
+    let record = journal.record();
+    let manifest = match work.manifest(&record) {
+        Ok(manifest) => manifest,
+        Err(what) => {
+            left.push(what);
+            None
+        }
+    };
+    left.append(&mut work.troubles.lock().unwrap_or_else(PoisonError::into_inner));
+    let closing = if left.is_empty() {
+        Entry::Closed { at_ns: now_ns(), manifest: manifest.clone() }
+    } else {
+        Entry::Left { at_ns: now_ns(), what: left.clone() }
+    };
+    let written =
+        journal.write(&closing).and_then(|()| if left.is_empty() { state.put_away(journal.path()) } else { Ok(()) });
+    left.extend(written.err().map(|error| error.to_string()));
+    let undone = Undone { job_id: journal.plan().job.id, is_restored, left, captures: captures(&record), manifest };
+    (undone, journal.into_lock())
+}
+
+/// The captures that a journal tells of.
+fn captures(record: &Record) -> Vec<Capture> {
+    let capture = |(place, (step, progress)): (usize, (&Step, &Progress))| match (step, progress) {
+        (_, Progress::Planned) | (Step::Mirror(_) | Step::Hostfile(_), _) => None,
+        (Step::Capture(step), progress) => Some(Capture {
+            node: step.node.clone(),
+            file: step.file.clone(),
+            ended: if let Progress::Undone(ended) = progress { ended.clone() } else { None },
+            fetched: record.fetched.get(&place).cloned(),
+        }),
+    };
+    record.plan.steps.iter().zip(&record.progress).enumerate().filter_map(capture).collect()
+}
+
+/// Undoing a run.
+struct Work<'a> {
+    effort: Effort<'a>,
+    journal: &'a Journal,
+    /// What the journal said at first.
+    record: Record,
+    /// Entries that could not be written.
+    troubles: Mutex<Vec<Refusal>>,
+}
+
+impl Work<'_> {
+    /// Writes an entry. A journal that cannot be written does not keep anything from being undone: it will be undone again.
+    fn note(&self, entry: &Entry) {
+        if let Err(error) = self.journal.write(entry) {
+            let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+            let what = error.to_string();
+            if !troubles.contains(&what) {
+                troubles.push(what);
+            }
+        }
+    }
+
+    /// Undoes a step, if it was begun.
+    fn undo(&self, place: usize) -> Result<(), Refusal> {
+        let ran = Mutex::default();
+        let effort = self.effort.noting(&ran);
+        let ended = match (&self.record.progress[place], &self.record.plan.steps[place]) {
+            (Progress::Planned | Progress::Undone(_), _) => return Ok(()),
+            (progress, Step::Capture(step)) => {
+                let known = if let Progress::Done(process) = progress { process.as_ref() } else { None };
+                if self.record.has_started {
+                    self.note(&Entry::Clock { at_ns: now_ns(), step: place, exchanges: effort.clock(&step.node) });
+                }
+                Some(stop::stop(effort, step, known, self.record.failed.contains_key(&place))?)
+            }
+            (progress, Step::Mirror(step)) => {
+                if *progress == Progress::Begun {
+                    self.wait_for_commands(step)?;
+                }
+                mirror_off(effort, step)?;
+                None
+            }
+            (_, Step::Hostfile(step)) => {
+                remove_hostfile(step)?;
+                None
+            }
+        };
+        self.note(&Entry::Undone { at_ns: now_ns(), step: place, ended, ran: effort::taken(&ran) });
+        Ok(())
+    }
+
+    /// Waits until no command is under way any more that would switch a port on after it was switched off: who is killed leaves it running. It ends at the latest when
+    /// its own time is over.
+    fn wait_for_commands(&self, step: &MirrorStep) -> Result<(), Refusal> {
+        if self.journal.is_reopened() {
+            // One that was sent may not have been started yet.
+            let since = Duration::from_nanos(u64::try_from(now_ns() - self.record.changed_ns).unwrap_or(0));
+            thread::sleep(self.effort.time(STARTING.saturating_sub(since))?);
+        }
+        let began = Instant::now();
+        let longest = step.on.iter().map(|command| command.timeout_s).max().unwrap_or(0);
+        let places: BTreeSet<Option<&str>> = step.on.iter().map(|command| command.node.as_deref()).collect();
+        for place in places {
+            let commands: Vec<&[String]> = step
+                .on
+                .iter()
+                .filter(|command| command.node.as_deref() == place)
+                .map(|command| command.argv.as_slice())
+                .collect();
+            while self.effort.place(place)?.is_running(&commands).map_err(|error| error.to_string())? {
+                if began.elapsed() > Duration::from_secs(u64::from(longest)) + ENDED {
+                    return Err(format!(
+                        "leaf {:#018x}: a command that mirrors its ports does not come to an end",
+                        step.leaf_guid
+                    ));
+                }
+                thread::sleep(LOOK_EVERY);
+            }
+        }
+        Ok(())
+    }
+
+    /// Captures go where they are to stay. Those of a run that never started hold nothing of the job's: they are deleted.
+    fn collect(&self) -> Vec<Refusal> {
+        let record = self.journal.record();
+        let places: Vec<usize> = (0..record.progress.len()).collect();
+        let refused = parallel(&places, self.effort.width(), |&place| {
+            let (Step::Capture(step), Progress::Undone(Some(ended))) =
+                (&record.plan.steps[place], &record.progress[place])
+            else {
+                return Ok(());
+            };
+            if !record.has_started {
+                return collect::discard(self.effort, step, ended);
+            }
+            let Some(bytes) = ended.bytes else { return Ok(()) };
+            if !record.fetched.contains_key(&place) {
+                let fetched = collect::collect(self.effort, step, bytes, &self.folder())?;
+                self.note(&Entry::Fetched { at_ns: now_ns(), step: place, fetched });
+            }
+            collect::tidy(self.effort, step)
+        });
+        refused.into_iter().filter_map(Result::err).collect()
+    }
+
+    /// The run's own folder for its manifest and captures.
+    fn folder(&self) -> PathBuf {
+        self.effort.config.collect.directory.join(self.journal.plan().run_name())
+    }
+
+    /// Writes the manifest of a run that has captured something.
+    fn manifest(&self, record: &Record) -> Result<Option<PathBuf>, Refusal> {
+        if !record.has_started || captures(record).iter().all(|capture| capture.fetched.is_none()) {
+            return Ok(None);
+        }
+        let folder = self.folder();
+        collect::make_folder(self.effort, &folder)?;
+        let path = tell::manifest(record).write(&folder, None).map_err(|error| error.to_string())?;
+        collect::own(self.effort, &path)?;
+        Ok(Some(path))
+    }
+}
+
+/// Runs all of the commands, whatever one says.
+fn mirror_off(effort: Effort<'_>, step: &MirrorStep) -> Result<(), Refusal> {
+    let refused: Vec<Refusal> = step.off.iter().filter_map(|command| effort.command(command).err()).collect();
+    if !refused.is_empty() {
+        return Err(format!("leaf {:#018x} may still be mirrored: {}", step.leaf_guid, refused.join("; ")));
+    }
+    match step.check_off.iter().find_map(|check| effort.check(check).err()) {
+        Some(what) => Err(format!("leaf {:#018x} is still mirrored: {what}", step.leaf_guid)),
+        None => Ok(()),
+    }
+}
+
+/// Removes a hostfile if it is still the one that was written.
+fn remove_hostfile(step: &HostfileStep) -> Result<(), Refusal> {
+    let failed = |error: std::io::Error| format!("the hostfile {} cannot be removed: {error}", step.path.display());
+    match fs::read(&step.path) {
+        Ok(text) if text == hostfile_text(step).as_bytes() => fs::remove_file(&step.path).map_err(failed),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
+}

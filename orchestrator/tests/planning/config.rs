@@ -1,0 +1,187 @@
+//! The configuration file: what it says, and that what is wrong with it is said with its line.
+
+use crate::lab;
+use ibscope_orchestrator::capture::CaptureBackend;
+use ibscope_orchestrator::config::{After, Config, MirrorBackend, Owner, Place, Select};
+use ibscope_orchestrator::job::Job;
+use std::path::Path;
+
+const EXAMPLE: &str = include_str!("../../../docs/capture.toml");
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(text, Path::new("capture.toml")).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_example_is_read() {
+    let config = parse(EXAMPLE).unwrap();
+    assert_eq!((config.ssh.user.as_str(), config.ssh.port, config.ssh.connect_timeout_s), ("root", 22, 3));
+    assert_eq!(config.nodes["n001"].address.as_deref(), Some("10.1.0.1"));
+    assert_eq!(config.tools.ibstat, Path::new("/usr/sbin/ibstat"));
+    assert_eq!((config.fabric.trace_nodes, &config.fabric.run_on), (16, &Place::Here));
+    assert_eq!((config.sinks.nodes.len(), config.sinks.from_job, config.sinks.per_leaf), (2, true, 1));
+    assert_eq!((config.mirror.backend, config.capture.backend), (MirrorBackend::Command, CaptureBackend::Ibdump));
+    let owner = Owner { user: "capture".to_owned(), group: Some("capture".to_owned()) };
+    assert_eq!((config.capture.owner, config.capture.disk_limit_bytes), (Some(owner), 200_000_000_000));
+    assert_eq!((config.run.select, config.run.fail_open, config.run.deadline_s), (Select::Comment, true, 30));
+    assert_eq!((config.analyze.after, config.analyze.sbatch.len()), (After::Sbatch, 2));
+}
+
+/// What is commented out in the example is what holds without it, or is read at least.
+#[test]
+fn the_examples_comments_are_true() {
+    let shown = |line: &str| {
+        let key = line.strip_prefix("# ").filter(|rest| rest.split(' ').nth(1) == Some("="));
+        let section = line.strip_prefix("# ").filter(|rest| rest.starts_with('['));
+        key.or(section).unwrap_or(line).to_owned()
+    };
+    let uncommented: Vec<String> = EXAMPLE.lines().map(shown).collect();
+    // One of two keys that exclude each other, and the sections of backends that are not the example's.
+    let text = uncommented.join("\n").replace("memory_bytes = 4_000_000_000                 # -M", "");
+    let tcpdump = text.find("[capture.tcpdump]").unwrap();
+    let collect = text.find("[collect]").unwrap();
+    let mstreg = text.find("[mirror.mstreg]").unwrap();
+    let capture = text.find("[capture]").unwrap();
+    let without = [&text[..mstreg], &text[capture..tcpdump], &text[collect..]].concat();
+    let (all, example) = (parse(&without).unwrap(), parse(EXAMPLE).unwrap());
+    assert_eq!(all.tools, example.tools);
+    assert_eq!(all.fabric, example.fabric);
+    assert_eq!(all.sinks, example.sinks);
+    assert_eq!(all.mirror, example.mirror);
+    assert_eq!((all.capture.ready_s, all.capture.stop_s), (example.capture.ready_s, example.capture.stop_s));
+    assert_eq!(all.collect, example.collect);
+    assert_eq!((all.run.deadline_s, all.run.fail_open, &all.run.word), (30, true, &example.run.word));
+    assert_eq!((all.run.syslog, all.run.state_dir), (example.run.syslog, example.run.state_dir));
+    let other = without
+        .replace("backend = \"command\" ", "backend = \"mstreg\" ")
+        .replace("backend = \"ibdump\" ", "backend = \"tcpdump\" ");
+    let section = |from: &str, to: &str| other.find(from).unwrap()..other.find(to).unwrap();
+    let (commands, burst) = (section("[mirror.command]", "[capture]"), section("[capture.ibdump]", "[collect]"));
+    let other = [
+        &other[..commands.start],
+        &text[mstreg..capture],
+        &other[commands.end..burst.start],
+        &text[tcpdump..collect],
+        &other[burst.end..],
+    ];
+    let other = parse(&other.concat()).unwrap();
+    assert_eq!((other.mirror.mstreg.analysers, other.mirror.mstreg.vl), (8, Some(0)));
+    assert_eq!(other.capture.tcpdump.filter.as_deref(), Some("udp port 4791"));
+}
+
+/// The example with one line changed: the line that is told, and what is said.
+#[test]
+fn faults_are_told_with_their_line() {
+    for (from, to, what) in [
+        ("user = \"root\"", "usr = \"root\"", "unknown field `usr`, expected one of `user`"),
+        ("user = \"root\"", "user = \"-root\"", "\"-root\" is no user or group"),
+        (
+            "key = \"/etc/ibscope/id_ed25519\"",
+            "key = \"id\"",
+            "\"id\" is no absolute path; hooks run in another folder",
+        ),
+        ("key = \"/etc/ibscope/id_ed25519\"", "key = \"/etc/../id\"", "holds a control character or `..`"),
+        ("known_hosts = \"/etc/ibscope/known_hosts\"", "known_hosts = \"/a\\nb\"", "holds a control character"),
+        ("address = \"10.1.0.1\"", "address = \"-oProxyCommand=x\"", "is refused"),
+        ("port = 22\n\n[tools]", "port = 0\n\n[tools]", "port 0 is none"),
+        ("port = 22\n\n[tools]", "port = \"22\"\n\n[tools]", "invalid type: string \"22\", expected u16"),
+        ("[nodes.n001]", "[nodes.\"n 1\"]", "node name \"n 1\" is refused"),
+        ("nodes = [\"sink1\", \"sink2\"]", "nodes = [\"sink1\", \"sink1\"]", "sink1 stands twice"),
+        ("nodes = [\"sink1\", \"sink2\"]", "nodes = [\"$(x)\"]", "is refused"),
+        ("from_job = true", "from_job = yes", "expected"),
+        ("from_job = true", "from_job = true\nfrom_job = true", "duplicate key"),
+        (
+            "backend = \"command\"",
+            "backend = \"ibmirror\"",
+            "unknown variant `ibmirror`, expected one of `none`, `command`, `mstreg`",
+        ),
+        ("backend = \"command\"", "backend = \"none\"", "sinks receive nothing with mirror.backend = \"none\""),
+        ("backend = \"command\"", "backend = \"command\"\nrun_on = \"first\"", "mirrors outlive the job's first node"),
+        ("backend = \"command\"", "backend = \"command\"\nrun_on = \"a b\"", "node name \"a b\" is refused"),
+        ("backend = \"command\"", "backend = \"mstreg\"", "these commands are not used"),
+        (
+            "on = [\"/opt/site/mirror-port\"",
+            "on = [\"mirror-port\"",
+            "\"mirror-port\" is no program; expected its absolute path",
+        ),
+        ("\"{port}\", \"--to\", \"{sink_port}\"", "\"{prt}\", \"--to\", \"{sink_port}\"", "{prt} is no placeholder"),
+        ("check_off = \"port {port} not mirrored\"", "check_off = \"port {port\"", "has a brace without its partner"),
+        ("owner = \"capture:capture\"", "owner = \"capture:\"", "\"\" is no user or group"),
+        ("max_burst_log2 = 17", "max_burst_log2 = 99", "2^99 packets in one burst; expected a power from 1 to 30"),
+        ("max_burst_log2 = 17", "writer_thread_bytes = 1\nmemory_bytes = 1", "not both; take one out"),
+        ("fetch = true", "fetch = false", "a batch job needs the captures in one place"),
+        ("after = \"sbatch\"", "after = \"sink\"", "these arguments are not used"),
+        ("sbatch = [\"--partition=post\"", "sbatch = [\"--comment=a\\u0000b\"", "holds a control character"),
+        ("[run]", "[run]\nword = \"ibscope on\"", "\"ibscope on\" is no word"),
+        ("[run]", "[run]\ndeadline_s = 0", "0 seconds; expected 1 to 86400"),
+        ("[run]", "[run", "expected"),
+        ("[analyze]", "[analyse]", "unknown field `analyse`"),
+    ] {
+        assert_eq!(EXAMPLE.matches(from).count(), 1, "{from}");
+        let error = parse(&EXAMPLE.replace(from, to)).expect_err(to);
+        assert!(error.starts_with("capture.toml: line "), "{error}");
+        assert!(error.contains(what), "{to}: {error}");
+        let line: usize = error["capture.toml: line ".len()..].split(':').next().unwrap().parse().unwrap();
+        let place = EXAMPLE[..EXAMPLE.find(from).unwrap()].matches('\n').count() + 1;
+        let most = place + to.matches('\n').count();
+        // Where two keys do not go together, either of them may be told.
+        let told = what.starts_with("sinks receive")
+            || what.starts_with("these")
+            || what.contains("not both")
+            || what.starts_with("a batch");
+        assert!(told || (place..=most).contains(&line), "{to}: line {line}, not {place}: {error}");
+        assert!(error.contains("expected") || error.contains(';'), "no next step: {error}");
+    }
+}
+
+#[test]
+fn captures_are_not_deleted_before_they_are_analysed() {
+    let text = EXAMPLE
+        .replace("after = \"sbatch\"", "after = \"sink\"")
+        .replace("fetch = true", "fetch = true\ndelete_fetched = true");
+    let error = parse(&text).expect_err("deleted");
+    assert!(error.contains("would be deleted on the sinks"), "{error}");
+}
+
+#[test]
+fn sections_that_are_missing_are_told() {
+    for (from, what) in [
+        ("[collect]", "missing field `collect`"),
+        ("known_hosts = ", "missing field `known_hosts`"),
+        ("nodes = [\"sink1\", \"sink2\"]", ""),
+    ] {
+        let text: String = EXAMPLE.split_inclusive('\n').filter(|line| !line.starts_with(from)).collect();
+        match parse(&text) {
+            Ok(_) => assert_eq!(what, ""),
+            // Keys of a section whose head is gone fall into the one before.
+            Err(error) => assert!(error.contains(what) || error.contains("unknown field"), "{error}"),
+        }
+    }
+    let error = parse("").unwrap_err();
+    assert!(error.contains("line 1: missing field `ssh`; add it"), "{error}");
+    let error = Config::read(Path::new("no/such.toml")).unwrap_err().to_string();
+    assert!(error.contains("no/such.toml: the configuration cannot be read"), "{error}");
+}
+
+#[test]
+fn jobs_are_chosen_by_a_whole_word() {
+    let job = |comment: &str| Job { comment: Some(comment.to_owned()), ..Job::named(1, "n1").unwrap() };
+    let config = lab::by_command("from_job = true");
+    for (comment, chosen) in [
+        ("ibscope=on", true),
+        ("project=x,ibscope=on", true),
+        ("a; ibscope=on b", true),
+        ("ibscope=only", false),
+        ("noibscope=on", false),
+        ("ibscope=off", false),
+        ("", false),
+    ] {
+        assert_eq!(config.selects(&job(comment)), chosen, "{comment}");
+    }
+    assert!(!config.selects(&Job::named(1, "n1").unwrap()));
+    let with =
+        |run: &str| lab::config(&format!("[sinks]\nfrom_job = true\n[mirror]\nbackend = \"mstreg\"\n[run]\n{run}"));
+    assert!(with("select = \"all\"").selects(&Job::named(1, "n1").unwrap()));
+    let constrained = Job { constraints: Some("(hdr&ibscope)".to_owned()), ..Job::named(1, "n1").unwrap() };
+    assert!(with("select = \"constraint\"\nword = \"ibscope\"").selects(&constrained));
+}

@@ -1,0 +1,219 @@
+//! A start that is killed: after each line of its journal, at any moment, with a journal that is cut at any byte. Afterwards everything can be undone.
+
+use crate::lab::{Lab, in_seconds, names, open, start};
+use ibscope_orchestrator::journal::State;
+use ibscope_orchestrator::{run, undo};
+use std::fs;
+use std::path::Path;
+use std::process::{self, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// Names the folder of the lab to the child.
+const LAB: &str = "IBSCOPE_TEST_LAB";
+/// A start that nothing holds up.
+const LONG: Duration = Duration::from_mins(1);
+/// What the child does: `start N` ends after the N-th line, `start` and `undo` do all of it.
+const DEED: &str = "IBSCOPE_TEST_DEED";
+
+/// Not a test by itself: the process that the others kill.
+#[test]
+#[ignore = "the others start it as a process of its own"]
+fn child() {
+    let (Ok(folder), Ok(deed)) = (std::env::var(LAB), std::env::var(DEED)) else { return };
+    let lab = Lab::of(Path::new(&folder));
+    let (config, runner) = (lab.config(""), lab.runner());
+    if deed == "undo" {
+        undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
+        return;
+    }
+    let mut plan = lab.plan(7, "a", ["s1", "s2"], false);
+    if fs::read_to_string(lab.mode_file()).unwrap() == "slow-switch" {
+        lab.slow_down(&mut plan);
+    }
+    let journal = open(&config, &runner, plan, in_seconds(60)).unwrap();
+    let mut left: usize = deed.strip_prefix("start ").map_or(usize::MAX, |left| left.parse().unwrap());
+    if left == 0 {
+        process::abort();
+    }
+    journal.observe(Box::new(move |_| {
+        left -= 1;
+        if left == 0 {
+            process::abort();
+        }
+    }));
+    run::start(&config, &runner, journal, in_seconds(60)).unwrap();
+}
+
+fn spawn(lab: &Lab, deed: &str) -> process::Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "cut_off::child", "--ignored", "--nocapture"])
+        .env(LAB, &lab.folder)
+        .env(DEED, deed)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn undo(lab: &Lab, when: &str) {
+    let undone = undo::job(&lab.config(""), 7, &lab.runner(), in_seconds(60)).unwrap();
+    for undone in undone {
+        assert_eq!(undone.left, [""; 0], "{when}");
+    }
+    lab.assert_restored(when);
+}
+
+/// Lines: two clocks, two captures (doing, done, done), two mirrors (the same), the hostfile (doing, done), started.
+const LINES: usize = 2 + 3 + 3 + 2 + 1;
+
+#[test]
+fn after_each_line() {
+    for line in 0..=LINES {
+        let lab = Lab::new();
+        let status = spawn(&lab, &format!("start {line}")).wait().unwrap();
+        assert!(!status.success(), "{line} lines are not there");
+        undo(&lab, &format!("killed after line {line}"));
+    }
+    // One more there is not.
+    let lab = Lab::new();
+    assert!(spawn(&lab, &format!("start {}", LINES + 1)).wait().unwrap().success());
+    undo(&lab, "not killed");
+}
+
+#[test]
+fn at_any_moment_of_the_start() {
+    for step in 0..16 {
+        let lab = Lab::new();
+        let mut child = spawn(&lab, "start");
+        thread::sleep(Duration::from_millis(step * 45));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        undo(&lab, &format!("killed after {} ms of the start", step * 45));
+    }
+}
+
+#[test]
+fn at_any_moment_of_the_end() {
+    for step in 0..12 {
+        let lab = Lab::new();
+        let config = lab.config("");
+        start(&config, &lab.runner(), lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
+        let mut child = spawn(&lab, "undo");
+        thread::sleep(Duration::from_millis(step * 45));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        undo(&lab, &format!("killed after {} ms of the end", step * 45));
+        // However often it was tried, the captures are there, and told of in one manifest.
+        let captures = names(&lab.folder.join("captures"));
+        assert_eq!(captures, ["a-s1.log", "a-s1.pcap", "a-s2.log", "a-s2.pcap"]);
+    }
+}
+
+/// A launch that was sent and not seen any more: whoever undoes it either finds the process, or keeps it from starting.
+#[test]
+fn a_launch_on_its_way_does_not_start_later() {
+    use ibscope_orchestrator::remote::process::{Claim, Node};
+    let lab = Lab::new();
+    let runner = lab.runner();
+    let node = Node { runner: &runner, name: Some("s1"), timeout: Duration::from_secs(10) };
+    for turn in 0..20 {
+        let step = lab.capture(&format!("r{turn}"), "s1");
+        let (claimed, launched) = thread::scope(|scope| {
+            let launched = scope.spawn(|| node.launch(&step));
+            thread::sleep(Duration::from_micros(turn * 700));
+            (node.claim(&step.log).unwrap(), launched.join().unwrap())
+        });
+        // One of them has the log.
+        assert_eq!(claimed == Claim::Begun, launched.is_ok(), "turn {turn}: {claimed:?} {launched:?}");
+        if let Ok(process) = launched {
+            // It tells its id just before it becomes the program; until then it is seen as a launch, so that nobody takes it for gone.
+            let found = loop {
+                let found = node.find(&step).unwrap();
+                assert!(found.launching, "turn {turn}: the supervisor is not seen");
+                if !found.processes.is_empty() {
+                    break found.processes;
+                }
+            };
+            assert_eq!(found, std::slice::from_ref(&process));
+            assert!(
+                node.signal(&process, ibscope_orchestrator::remote::process::Signal::Int, Duration::from_secs(10))
+                    .unwrap()
+            );
+            // Another process of the same id would have another start time: it is not signalled.
+            let other = ibscope_orchestrator::remote::process::Process { pid: process::id(), ..process };
+            assert!(!node.is_alive(&other).unwrap());
+            assert!(node.signal(&other, ibscope_orchestrator::remote::process::Signal::Kill, Duration::ZERO).unwrap());
+        } else {
+            assert!(node.find(&step).unwrap().processes.is_empty());
+        }
+    }
+    crate::lab::wait_until("supervisors end", || lab.processes().is_empty());
+}
+
+/// A command that switches a port on goes on when who started it is killed, and must not do so after the port was switched off.
+#[test]
+fn in_the_middle_of_a_slow_command() {
+    let lab = Lab::new();
+    lab.misbehave("slow-switch");
+    let mut child = spawn(&lab, "start");
+    let state = lab.folder.join("state");
+    // Until the mirrors are begun: the last line but those that say so.
+    let is_mirroring = || {
+        let journal = names(&state).into_iter().find(|name| name.ends_with(".journal"));
+        let text = journal.map(|name| fs::read_to_string(state.join(name)).unwrap()).unwrap_or_default();
+        text.matches("\"doing\"").count() == 2
+    };
+    crate::lab::wait_until("the mirrors are begun", is_mirroring);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(lab.mirrored(), [""; 0], "the switch is slower than this test");
+    undo(&lab, "killed in the middle of a slow command");
+    // Longer than the command takes.
+    thread::sleep(Duration::from_millis(2500));
+    assert_eq!(lab.mirrored(), [""; 0]);
+}
+
+/// The journal as it was left by a start, cut at every byte: what stands in it is enough, or it is refused; nothing panics.
+#[test]
+fn with_a_journal_cut_at_any_byte() {
+    let lab = Lab::new();
+    let config = lab.config("");
+    start(&config, &lab.runner(), lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
+    let state = State::open(&config.run.state_dir).unwrap();
+    let path = state.journals().unwrap().remove(0).path;
+    let whole = fs::read(&path).unwrap();
+    let lines = |bytes: &[u8]| bytes.split(|byte| *byte == b'\n').count() - 1;
+    for length in 0..whole.len() {
+        fs::write(&path, &whole[..length]).unwrap();
+        let record = state.journals().unwrap().remove(0).record.unwrap();
+        // Without its first line nothing was done; with it, each line counts that has its end.
+        assert_eq!(record.is_some(), lines(&whole[..length]) > 0, "{length} bytes");
+    }
+    // Cut within the line that says that everything has started.
+    fs::write(&path, &whole[..whole.len() - 5]).unwrap();
+    undo(&lab, "journal cut in its last line");
+}
+
+#[test]
+fn a_journal_that_is_damaged_is_refused() {
+    let lab = Lab::new();
+    let config = lab.config("");
+    start(&config, &lab.runner(), lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
+    let path = State::open(&config.run.state_dir).unwrap().journals().unwrap().remove(0).path;
+    let whole = fs::read_to_string(&path).unwrap();
+    let second = whole.lines().nth(1).unwrap();
+    for (damaged, what) in [
+        (whole.replacen("\"doing\"", "\"did\"", 1), "line 4: unknown variant `did`"),
+        (whole.replacen("\"step\":0", "\"step\":99", 1), "it does not fit to the plan"),
+        (whole.replacen("\"version\":1", "\"version\":9", 1), "line 1: version 9"),
+        (format!("{second}\n"), "line 1: it does not begin with the plan"),
+    ] {
+        assert_ne!(damaged, whole);
+        fs::write(&path, damaged).unwrap();
+        let said = undo::job(&config, 7, &lab.runner(), in_seconds(60)).unwrap_err().to_string();
+        assert!(said.contains(what) && said.contains("undo the run by hand"), "{said}");
+    }
+    fs::write(&path, whole).unwrap();
+    undo(&lab, "journal mended");
+}

@@ -1,0 +1,286 @@
+//! Runs from start to end, well and badly, with all nodes on this machine.
+
+use crate::lab::{LEAF, Lab, in_seconds, names, open, start, wait_until};
+use ibscope_orchestrator::capture::Counted;
+use ibscope_orchestrator::journal::{JournalError, Phase, Progress, State};
+use ibscope_orchestrator::manifest::Manifest;
+use ibscope_orchestrator::remote::process::Signal;
+use ibscope_orchestrator::run::{self, RunError};
+use ibscope_orchestrator::undo;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_mins(1);
+
+#[test]
+fn a_run_starts_and_is_undone() {
+    let lab = Lab::new();
+    let (config, runner) = (lab.config(""), lab.runner());
+    let started = start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
+    assert_eq!((started.captures, started.ports), (2, 4));
+    let leaf = |port: u8, which: u64| format!("{:x}-{port}", LEAF + which);
+    assert_eq!(lab.mirrored(), [leaf(1, 0), leaf(2, 0), leaf(1, 1), leaf(2, 1)]);
+    assert_eq!(fs::read_to_string(lab.hostfile(7)).unwrap(), "n1\nn2\n");
+    assert!(!lab.processes().is_empty());
+    let kept = State::open(&config.run.state_dir).unwrap().journals().unwrap();
+    assert_eq!(kept.iter().map(|kept| (kept.job_id, kept.phase())).collect::<Vec<_>>(), [(7, Some(Phase::Running))]);
+
+    let undone = undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
+    assert_eq!(undone.len(), 1);
+    assert_eq!(undone[0].left, [""; 0]);
+    assert!(undone[0].is_restored);
+    lab.assert_restored("after the end");
+    // The stand-in writes 8 packets of 42 bytes: LRH 8, BTH 12, 16, CRCs 6. In the file each has 32 bytes more, after a header of 24.
+    for capture in &undone[0].captures {
+        let ended = capture.ended.as_ref().unwrap();
+        assert_eq!((ended.exit_status, ended.signal), (Some(0), Some(Signal::Int)));
+        assert_eq!(ended.counted, Some(Counted { packets: 8, bytes: Some(336), dropped: None }));
+        assert_eq!(ended.bytes, Some(24 + 8 * (42 + 32)));
+        assert_eq!(ended.remarks, [""; 0]);
+        // They stay where they are, for their owner alone, with the hash that sha256sum finds.
+        assert_eq!(fs::metadata(&capture.file).unwrap().permissions().mode() & 0o777, 0o600);
+        let fetched = capture.fetched.as_ref().unwrap();
+        let said = Command::new("sha256sum").arg(&capture.file).output().unwrap();
+        assert_eq!(fetched.sha256, String::from_utf8(said.stdout).unwrap()[..64]);
+        assert_eq!(fetched.file, capture.file);
+    }
+    let manifest = undone[0].manifest.clone().unwrap();
+    assert_eq!(fs::metadata(&manifest).unwrap().permissions().mode() & 0o777, 0o600);
+    let manifest = Manifest::read(&manifest).unwrap();
+    assert_eq!(manifest.captures.iter().map(|capture| capture.port_guids.len()).collect::<Vec<_>>(), [2, 1]);
+    for capture in &manifest.captures {
+        // The sink's clock is this machine's.
+        let clock = capture.clock.unwrap();
+        assert!(clock.offset_ns.unsigned_abs() <= clock.uncertainty_ns, "{clock:?}");
+        let ended = capture.ended.as_ref().unwrap();
+        assert_eq!((ended.signal.as_deref(), ended.status), (Some("INT"), Some(0)));
+    }
+    // Two captures; for each of four ports on, a look at it, and off; in order of time.
+    let programs: Vec<&str> = manifest.commands.iter().map(|run| run.argv[0].as_str()).collect();
+    let count = |program: &str| programs.iter().filter(|run| run.ends_with(program)).count();
+    assert_eq!([count("ibdump-standin"), count("mkdir"), count("ls"), count("rm"), programs.len()], [2, 4, 4, 4, 14]);
+    assert!(
+        manifest.commands.is_sorted_by_key(|run| run.at_ns)
+            && programs[..2].iter().all(|program| program.ends_with("ibdump-standin"))
+    );
+    // A second time there is nothing to do, and an epilog without a prolog has nothing to do either.
+    assert!(undo::job(&config, 7, &runner, in_seconds(60)).unwrap().is_empty());
+    assert!(undo::job(&config, 8, &runner, in_seconds(60)).unwrap().is_empty());
+}
+
+#[test]
+fn a_capture_that_cannot_start_ends_the_start() {
+    let lab = Lab::new();
+    let (config, runner) = (lab.config(""), lab.runner());
+    lab.misbehave("fail");
+    let error = start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("s1: ibdump ended as soon as it was started") && said.contains("command interface bad param"),
+        "{said}"
+    );
+    assert!(said.contains("all of it is undone"), "{said}");
+    lab.assert_restored("after a failed start");
+    assert_eq!(names(&lab.folder.join("captures")), [""; 0]);
+    assert!(!lab.folder.join("collected").exists());
+}
+
+#[test]
+fn a_port_that_cannot_be_mirrored_ends_the_start() {
+    let lab = Lab::new();
+    let (config, runner) = (lab.config(""), lab.runner());
+    // As a folder of the switch's that is there already: port 2 of the second leaf refuses.
+    let taken = lab.folder.join(format!("switch/{:x}-2", LEAF + 1));
+    fs::create_dir(&taken).unwrap();
+    let error = start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("leaf 0xb8599f0300001001") && said.contains("File exists"), "{said}");
+    lab.assert_restored("after a failed switch");
+    assert_eq!(names(&lab.folder.join("captures")), [""; 0]);
+}
+
+/// A capture that ended by itself is told of, and the others are stopped as ever.
+#[test]
+fn a_capture_that_dies_is_told_of() {
+    let lab = Lab::new();
+    let (config, runner) = (lab.config(""), lab.runner());
+    lab.misbehave("die");
+    // It lives for half a second, which is longer than a start waits.
+    start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
+    wait_until("the captures die", || lab.processes().is_empty());
+    let undone = undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
+    for capture in &undone[0].captures {
+        let ended = capture.ended.as_ref().unwrap();
+        assert_eq!((ended.exit_status, ended.signal), (Some(3), None));
+        assert!(ended.remarks[0].contains("had ended before it was stopped"), "{ended:?}");
+    }
+    lab.assert_restored("after captures died");
+}
+
+#[test]
+fn a_capture_that_is_deaf_gets_the_next_signal() {
+    for (mode, signal, exit_status, remark) in [
+        ("deaf-int", Signal::Term, Some(0), "did not heed SIGINT"),
+        ("deaf-int,deaf-term", Signal::Kill, Some(137), "the end of its file is lost"),
+    ] {
+        let lab = Lab::new();
+        let (config, runner) = (lab.config(""), lab.runner());
+        lab.misbehave(mode);
+        start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
+        let undone = undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
+        for capture in &undone[0].captures {
+            let ended = capture.ended.as_ref().unwrap();
+            assert_eq!((ended.exit_status, ended.signal), (exit_status, Some(signal)), "{mode}");
+            assert!(ended.remarks[0].contains(remark), "{mode}: {ended:?}");
+        }
+        lab.assert_restored(mode);
+    }
+}
+
+#[test]
+fn a_sink_without_room_is_found_before_anything_is_changed() {
+    let lab = Lab::new();
+    let (config, runner) = (lab.config("disk_limit_bytes = 1_000_000_000_000_000_000"), lab.runner());
+    let error = start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap_err().to_string();
+    assert!(error.contains("s1: ") && error.contains("bytes free and needs 1000000000000000000"), "{error}");
+    lab.assert_restored("after no room");
+    assert_eq!(names(&lab.folder.join("captures")), [""; 0]);
+}
+
+/// Slurm starts a job again under its id: what the first run has left is undone first.
+#[test]
+fn the_same_job_again_undoes_the_run_before() {
+    let lab = Lab::new();
+    let (config, runner) = (lab.config(""), lab.runner());
+    start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
+    let deadline = in_seconds(60);
+    let claim = run::claim(&config, 7, &runner, deadline).unwrap();
+    assert_eq!(claim.earlier.len(), 1);
+    assert!(claim.earlier[0].is_restored && lab.processes().is_empty() && lab.mirrored().is_empty());
+    // A hook has no time for the captures of the first run; they are not forgotten.
+    assert_eq!(claim.earlier[0].left, ["its captures are not fetched yet"]);
+    let turn = claim.turn(deadline).unwrap();
+    assert_eq!((turn.others().0.len(), turn.others().1.len()), (0, 0));
+    let journal = turn.open(lab.plan(7, "b", ["s1", "s2"], false)).unwrap();
+    run::start(&config, &runner, journal, deadline).unwrap();
+    assert_eq!(lab.mirrored().len(), 4);
+    let undone = undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
+    let fetched: Vec<usize> = undone
+        .iter()
+        .map(|undone| undone.captures.iter().filter(|capture| capture.fetched.is_some()).count())
+        .collect();
+    assert_eq!(fetched, [2, 2]);
+    lab.assert_restored("after the second run");
+}
+
+/// What one job has taken is known to the next, from the moment its plan stands until it is undone.
+#[test]
+fn jobs_know_of_each_other() {
+    let lab = Lab::new();
+    let (config, runner) = (lab.config(""), lab.runner());
+    let others = |job_id| {
+        let turn = run::claim(&config, job_id, &runner, in_seconds(60)).unwrap().turn(in_seconds(60)).unwrap();
+        turn.others().0.to_vec()
+    };
+    let plan = lab.plan(7, "a", ["s1", "s2"], false);
+    let journal = open(&config, &runner, plan.clone(), in_seconds(60)).unwrap();
+    assert_eq!(others(8), plan.steps);
+    run::start(&config, &runner, journal, in_seconds(60)).unwrap();
+    assert_eq!(others(8), plan.steps);
+    undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
+    assert_eq!(others(8), []);
+}
+
+/// Two hooks on one job: the second waits as long as it may, and then says so.
+#[test]
+fn a_job_is_worked_on_by_one_at_a_time() {
+    let lab = Lab::new();
+    let (config, runner) = (lab.config(""), lab.runner());
+    let journal = open(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), in_seconds(60)).unwrap();
+    let refused = undo::job(&config, 7, &runner, Instant::now() + Duration::from_millis(200)).unwrap_err();
+    assert!(matches!(&refused, JournalError::Locked { what, .. } if what == "job 7"), "{refused}");
+    // Another job is not concerned.
+    assert!(undo::job(&config, 8, &runner, in_seconds(60)).unwrap().is_empty());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| undo::job(&config, 7, &runner, in_seconds(60)).unwrap());
+        run::start(&config, &runner, journal, in_seconds(60)).unwrap();
+        assert_eq!(waiting.join().unwrap().len(), 1);
+    });
+    lab.assert_restored("after both");
+}
+
+/// A start that has no time left undoes itself, and keeps time for that.
+#[test]
+fn a_start_without_time_is_undone() {
+    let lab = Lab::new();
+    let (config, runner) = (lab.config(""), lab.runner());
+    let mut plan = lab.plan(7, "a", ["s1", "s2"], false);
+    if let ibscope_orchestrator::step::Step::Mirror(step) = &mut plan.steps[2] {
+        step.on[1].argv = ["/bin/sleep", "30"].map(str::to_owned).to_vec();
+        step.on[1].timeout_s = 30;
+    }
+    let error = start(&config, &runner, plan, Duration::from_secs(6)).unwrap_err();
+    assert!(matches!(error, RunError::Failed { .. }), "{error}");
+    assert!(error.to_string().contains("/bin/sleep took longer than"), "{error}");
+    lab.assert_restored("after the deadline");
+}
+
+/// Somebody who reads the capture, or has its name among other arguments, is no capture.
+#[test]
+fn who_reads_a_capture_is_left_alone() {
+    let lab = Lab::new();
+    let (config, runner) = (lab.config(""), lab.runner());
+    start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
+    let file = lab.capture("a", "s1").file;
+    let mut reader = Command::new("tail").arg("-f").arg(&file).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let undone = undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
+    assert!(undone[0].is_restored);
+    assert!(reader.try_wait().unwrap().is_none());
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    lab.assert_restored("beside a reader");
+}
+
+/// A switch that does not let go of a port: the rest is undone, the run stays open, and the next try closes it.
+#[test]
+fn what_cannot_be_undone_is_tried_again() {
+    let lab = Lab::new();
+    let (config, runner) = (lab.config(""), lab.runner());
+    let mut plan = lab.plan(7, "a", ["s1", "s2"], false);
+    let gate = lab.folder.join("gate");
+    if let ibscope_orchestrator::step::Step::Mirror(step) = &mut plan.steps[2] {
+        let mut check = step.check[0].clone();
+        check.command.argv = ["/bin/ls", &gate.display().to_string()].map(str::to_owned).to_vec();
+        check.expect.clear();
+        step.check_off = vec![check];
+    }
+    fs::create_dir(&gate).unwrap();
+    start(&config, &runner, plan, LONG).unwrap();
+    fs::remove_dir(&gate).unwrap();
+    let undone = undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
+    assert!(!undone[0].is_restored && undone[0].left[0].contains("is still mirrored"), "{:?}", undone[0].left);
+    assert!(lab.processes().is_empty() && lab.mirrored().is_empty());
+    let kept = State::open(&config.run.state_dir).unwrap().journals().unwrap();
+    let record = kept[0].record.as_ref().unwrap().as_ref().unwrap();
+    assert_eq!(record.left, undone[0].left);
+    assert_eq!(record.progress.iter().filter(|progress| matches!(progress, Progress::Undone(_))).count(), 4);
+    fs::create_dir(&gate).unwrap();
+    // It is not running, so it is stale, whatever becomes of the job.
+    let undone = undo::stale(&config, &runner, in_seconds(60), |_| false).unwrap();
+    assert_eq!(undone[0].as_ref().unwrap().left, [""; 0]);
+    lab.assert_restored("after the second try");
+}
+
+/// `undo --all-stale` takes runs of jobs that have ended, and leaves those that go on.
+#[test]
+fn stale_runs_are_told_from_others() {
+    let lab = Lab::new();
+    let (config, runner) = (lab.config(""), lab.runner());
+    start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
+    assert!(undo::stale(&config, &runner, in_seconds(60), |_| false).unwrap().is_empty());
+    assert_eq!(lab.mirrored().len(), 4);
+    assert_eq!(undo::stale(&config, &runner, in_seconds(60), |job_id| job_id == 7).unwrap().len(), 1);
+    lab.assert_restored("after a stale run");
+}

@@ -1,0 +1,85 @@
+//! What the manifest of a run says to the analysis: names of endpoints, clocks of captures.
+
+use crate::model::Clock;
+use anyhow::bail;
+use ibscope_orchestrator::manifest::{Manifest, Port};
+use ibscope_parsers::{Endpoint, Lid};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Clocks that are known less well than this are left to the packets, which tell them to a few microseconds. Nodes that are asked over the
+/// network what time it is are known to parts of a millisecond.
+const COARSE_NS: u64 = 100_000;
+
+/// A manifest and where it stands.
+pub(super) struct Known {
+    path: PathBuf,
+    manifest: Manifest,
+}
+
+impl Known {
+    /// Reads the manifest of the path, if there is one.
+    pub(super) fn read(path: Option<&Path>) -> anyhow::Result<Option<Self>> {
+        let Some(path) = path else { return Ok(None) };
+        Ok(Some(Self { path: path.to_owned(), manifest: Manifest::read(path)? }))
+    }
+
+    /// Names of the LIDs: the node, and the adapter's port where the node has several. A port answers to `2^lmc` LIDs.
+    pub(super) fn names(&self) -> anyhow::Result<BTreeMap<Endpoint, String>> {
+        let ports: Vec<&Port> =
+            self.manifest.ports.iter().chain(&self.manifest.sinks).filter(|port| port.lid != 0).collect();
+        let mut guids: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for port in &ports {
+            let known = guids.entry(&port.node).or_default();
+            if !known.contains(&port.port_guid) {
+                known.push(port.port_guid);
+            }
+        }
+        let mut names: BTreeMap<Endpoint, String> = BTreeMap::new();
+        for Port { node, ca, port, lid, lmc, .. } in ports {
+            let is_one_of_several = guids.get(node.as_str()).is_some_and(|guids| guids.len() > 1);
+            let name = if is_one_of_several && !ca.is_empty() { format!("{node}/{ca}:{port}") } else { node.clone() };
+            for lid in *lid..=lid.saturating_add((1 << lmc) - 1) {
+                let before = names.insert(Endpoint::from_lid(Lid(lid)), name.clone());
+                if let Some(before) = before.filter(|before| *before != name) {
+                    bail!(
+                        "{}: LID {lid} belongs to {before} and to {name}; take one of the ports out",
+                        self.path.display()
+                    );
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    /// Clocks of these captures, by their paths as they were given. `aligns` tells whether packets are held against each other.
+    pub(super) fn clocks(&self, inputs: &[PathBuf], aligns: bool) -> anyhow::Result<BTreeMap<PathBuf, (Clock, u64)>> {
+        // The same file may be named in several ways.
+        let place = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let by_packets = aligns && inputs.len() > 1;
+        let known: BTreeMap<PathBuf, _> = self
+            .manifest
+            .captures
+            .iter()
+            .filter_map(|capture| Some((place(&capture.file), capture.clock?)))
+            .filter(|(_, clock)| !by_packets || clock.uncertainty_ns < COARSE_NS)
+            .collect();
+        let clock = |input: &PathBuf| {
+            let clock = known.get(&place(input))?;
+            let own = Clock::ahead(clock.at_ns, clock.offset_ns, clock.drift_ppm * 1e-6);
+            Some((input.clone(), (own, clock.uncertainty_ns)))
+        };
+        let clocks: BTreeMap<_, _> = inputs.iter().filter_map(clock).collect();
+        let runs_away =
+            |(_, (clock, _)): &(&PathBuf, &(Clock, u64))| !clock.gain.is_finite() || clock.gain.abs() > 1e-2;
+        if let Some((input, _)) = clocks.iter().find(runs_away) {
+            bail!(
+                "{}: the clock of {} drifts by more than 10 000 ppm; no clock does",
+                self.path.display(),
+                input.display()
+            );
+        }
+        Ok(clocks)
+    }
+}

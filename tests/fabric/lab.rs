@@ -1,0 +1,255 @@
+//! A fabric to try the orchestrator on: ibsim and opensm, an ssh server per node, and what stands for ibdump and the switches.
+
+use crate::container::{Container, until};
+use crate::topology::Topology;
+use crate::{ibdump, simulated, switch};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+/// Port of every ssh server; each node has an address of its own.
+pub(crate) const SSH_PORT: u16 = 2222;
+
+/// LIDs that the nodes of the sample capture had.
+pub(crate) const FIRST_LID: u16 = 17;
+
+/// Everything below ends when this is dropped.
+pub(crate) struct Lab {
+    pub(crate) container: Container,
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) topology: Topology,
+    console: ChildStdin,
+    daemons: Vec<Child>,
+}
+
+/// The fabric of most tests: compute nodes n001 to n008 on two leaves with two sinks each, and a leaf for the subnet manager and
+/// the machine that Slurm's controller runs on.
+pub(crate) fn topology() -> Topology {
+    let leaf = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
+    Topology {
+        leaves: vec![
+            leaf(&["n001", "n002", "n005", "n006", "sink1a", "sink1b"]),
+            leaf(&["n003", "n004", "n007", "n008", "sink2a", "sink2b"]),
+            leaf(&["sm", "mgmt"]),
+        ],
+        spines: 2,
+    }
+}
+
+/// Nodes that have an ssh server.
+pub(crate) const NODES: [&str; 12] =
+    ["n001", "n002", "n003", "n004", "n005", "n006", "n007", "n008", "sink1a", "sink1b", "sink2a", "sink2b"];
+
+/// Address of a node's ssh server.
+pub(crate) fn address(node: &str) -> String {
+    let index = NODES.iter().position(|name| *name == node).expect("a node of the lab");
+    format!("127.0.0.{}", 11 + index)
+}
+
+impl Lab {
+    /// The fabric of [`topology`] with its ssh servers.
+    pub(crate) fn start() -> Self {
+        let mut lab = Self::fabric(topology());
+        lab.ssh_servers();
+        lab
+    }
+
+    /// A fabric alone, up to the moment when its last host is active.
+    pub(crate) fn fabric(topology: Topology) -> Self {
+        let folder = tempfile::Builder::new().prefix("ibscope-lab-").tempdir().expect("folder");
+        let path = folder.path();
+        for name in ["bin", "run", "slots", "osm", "log", "ssh", "captures", "state"] {
+            fs::create_dir(path.join(name)).expect("folder");
+        }
+        let program = std::env::current_exe().expect("the test program");
+        for name in simulated::TOOLS.into_iter().chain([switch::NAME, ibdump::NAME]) {
+            symlink(&program, path.join("bin").join(name)).expect("link");
+        }
+        symlink(env!("CARGO_BIN_EXE_ibscope"), path.join("bin/ibscope")).expect("link");
+        fs::write(path.join("fabric.net"), topology.text()).expect("topology");
+
+        let container = Container::start();
+        let hosts = topology.hosts().count();
+        let mut ibsim = container
+            .command(&path.join("run"), ["ibsim", "-s", "-N", "4096", "-S", "512", "-P", "65536"])
+            .arg(path.join("fabric.net"))
+            .stdin(Stdio::piped())
+            .stdout(log(path, "ibsim"))
+            .stderr(log(path, "ibsim.err"))
+            .spawn()
+            .expect("nsenter");
+        let console = ibsim.stdin.take().expect("its console");
+        until(Duration::from_secs(10), "ibsim", || {
+            fs::read_to_string(path.join("log/ibsim")).ok()?.contains("simulator ready").then_some(())
+        });
+
+        // The nodes of a job have the LIDs that the traffic has which their sinks will seem to capture.
+        let mut lids = String::new();
+        for (index, name) in NODES.iter().take(8).enumerate() {
+            if let Some((.., guid)) = topology.hosts().find(|(host, ..)| host == name) {
+                let lid = FIRST_LID + index as u16;
+                writeln!(lids, "{:#018x} {lid:#06x} {lid:#06x}\n", guid + 1).expect("a string takes all");
+            }
+        }
+        fs::write(path.join("osm/guid2lid"), lids).expect("LIDs");
+        fs::write(path.join("osm/conf"), "honor_guid2lid_file TRUE\nsweep_interval 2\n").expect("configuration");
+        let manager = topology.leaves.last().and_then(|leaf| leaf.first()).expect("a host");
+        let cache = [
+            format!("OSM_TMP_DIR={}", path.join("osm").display()),
+            format!("OSM_CACHE_DIR={}", path.join("osm").display()),
+        ];
+        let words = simulated::at(manager).into_iter().chain(cache);
+        let opensm = container
+            .command(&path.join("run"), words.chain(["opensm", "-F"].map(str::to_owned)))
+            .arg(path.join("osm/conf"))
+            .arg("-f")
+            .arg(path.join("osm/log"))
+            .stdout(log(path, "opensm"))
+            .stderr(log(path, "opensm.err"))
+            .spawn()
+            .expect("nsenter");
+        let lab = Self { container, topology, console, daemons: vec![ibsim, opensm], folder };
+        let (last, ..) = lab.topology.hosts().last().expect("a host");
+        until(Duration::from_secs(30), &format!("an active port of the last of {hosts} hosts"), || {
+            lab.tool(last, &["ibstat"]).contains("State: Active").then_some(())
+        });
+        lab
+    }
+
+    /// Standard output of a fabric tool that runs at a host.
+    pub(crate) fn tool(&self, host: &str, words: &[&str]) -> String {
+        let view = format!("SIM_HOST={}", crate::topology::description(host));
+        let program = self.path().join("bin").join(words[0]);
+        let words =
+            [view, program.display().to_string()].into_iter().chain(words[1..].iter().map(|word| (*word).to_owned()));
+        String::from_utf8(self.container.run(words).stdout).expect("text")
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Takes a host's link down, or up again.
+    pub(crate) fn link(&mut self, host: &str, up: bool) {
+        let (.., port_guid) = self.topology.place(host);
+        let verb = if up { "ReLink" } else { "Unlink" };
+        writeln!(self.console, "{verb} \"H-{:016x}\"", port_guid - 1).expect("ibsim reads");
+        self.console.flush().expect("ibsim reads");
+    }
+
+    /// One ssh server per node, each with a host key and an address of its own, and a view of the fabric from its node.
+    fn ssh_servers(&mut self) {
+        // What sshd needs where Debian's service did not create it.
+        fs::create_dir_all("/run/sshd").expect("/run/sshd");
+        let folder = self.path().join("ssh");
+        key(&folder.join("id"));
+        fs::copy(folder.join("id.pub"), folder.join("authorized_keys")).expect("key");
+        std::thread::scope(|scope| {
+            for node in NODES {
+                let folder = &folder;
+                scope.spawn(move || {
+                    fs::create_dir(folder.join(node)).expect("folder");
+                    key(&folder.join(node).join("key"));
+                });
+            }
+        });
+        let mut known_hosts = String::new();
+        for node in NODES {
+            let (home, address) = (folder.join(node), address(node));
+            fs::write(home.join("config"), self.ssh_configuration(node)).expect("configuration");
+            let public = fs::read_to_string(home.join("key.pub")).expect("key");
+            let public: Vec<&str> = public.split(' ').take(2).collect();
+            writeln!(known_hosts, "[{address}]:{SSH_PORT} {}", public.join(" ")).expect("a string takes all");
+            self.start_ssh_server(node);
+        }
+        fs::write(folder.join("known_hosts"), known_hosts).expect("known hosts");
+    }
+
+    /// Starts the ssh server of a node (again).
+    pub(crate) fn start_ssh_server(&self, node: &str) {
+        let home = self.path().join("ssh").join(node);
+        let words = [
+            "/usr/sbin/sshd".as_ref(),
+            "-f".as_ref(),
+            home.join("config").as_os_str(),
+            "-E".as_ref(),
+            home.join("log").as_os_str(),
+        ]
+        .map(std::ffi::OsStr::to_owned);
+        self.container.succeeds(words);
+    }
+
+    /// Ends the ssh server of a node, and with it nothing that was started through it.
+    pub(crate) fn stop_ssh_server(&self, node: &str) {
+        let pid = self.path().join("ssh").join(node).join("pid");
+        let pid = fs::read_to_string(&pid).expect("its process id");
+        self.container.succeeds(["kill", pid.trim()]);
+        until(Duration::from_secs(5), "end of the ssh server", || {
+            (!self.container.run(["kill", "-0", pid.trim()]).status.success()).then_some(())
+        });
+    }
+
+    fn ssh_configuration(&self, node: &str) -> String {
+        let home = self.path().join("ssh").join(node);
+        let lines = [
+            format!("Port {SSH_PORT}"),
+            format!("ListenAddress {}", address(node)),
+            format!("HostKey {}", home.join("key").display()),
+            format!("PidFile {}", home.join("pid").display()),
+            format!("AuthorizedKeysFile {}", self.path().join("ssh/authorized_keys").display()),
+            "PasswordAuthentication no".to_owned(),
+            "KbdInteractiveAuthentication no".to_owned(),
+            "UsePAM no".to_owned(),
+            "StrictModes no".to_owned(),
+            "PermitRootLogin prohibit-password".to_owned(),
+            "MaxStartups 100".to_owned(),
+            "Subsystem sftp internal-sftp".to_owned(),
+            format!("SetEnv SIM_HOST=\"{}\" LAB_NODE={node}", crate::topology::description(node)),
+        ];
+        lines.join("\n") + "\n"
+    }
+
+    /// What the lab's programs wrote, for the message of a failed test.
+    pub(crate) fn logs(&self) -> String {
+        let mut text = String::new();
+        for folder in ["log", "state"] {
+            let entries = fs::read_dir(self.path().join(folder)).into_iter().flatten().flatten();
+            let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+            files.sort();
+            for file in files {
+                let content = fs::read_to_string(&file).unwrap_or_default();
+                let tail: Vec<&str> = content.lines().rev().take(40).collect();
+                let tail: Vec<&str> = tail.into_iter().rev().collect();
+                writeln!(text, "--- {}\n{}", file.display(), tail.join("\n")).expect("a string takes all");
+            }
+        }
+        text
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+        // `nsenter` waits for what it started; the container goes first by ending its first process.
+        for daemon in &mut self.daemons {
+            drop(daemon.kill());
+            drop(daemon.wait());
+        }
+    }
+}
+
+pub(crate) fn log(lab: &Path, name: &str) -> Stdio {
+    fs::File::create(lab.join("log").join(name)).expect("log").into()
+}
+
+fn key(path: &Path) {
+    let status =
+        Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f"]).arg(path).status();
+    assert!(status.is_ok_and(|status| status.success()), "ssh-keygen");
+}

@@ -1,0 +1,134 @@
+//! The orchestrator on a simulated fabric with real ibsim, opensm, diagnostics, Slurm and ssh servers. What cannot run without
+//! hardware is stood in for: the switches' mirroring (`switch.rs`) and ibdump.
+//!
+//! Needs root and the packages of `make deps`. Everything runs in namespaces of its own and ends with the test.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "programs that are stood in for, and tests that tell how far they are"
+)]
+
+mod container;
+mod failures;
+mod ibdump;
+mod jobs;
+mod lab;
+mod simulated;
+mod site;
+mod slurm;
+mod slurm_failures;
+mod standin;
+mod switch;
+// What only the suite uses of these is not used here.
+#[path = "../suite/tools.rs"]
+#[allow(dead_code)]
+mod tools;
+mod topology;
+
+use libtest_mimic::{Arguments, Trial};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+type Test = fn();
+
+const TESTS: [(&str, Test); 9] = [
+    ("the_lab_is_what_the_tests_take_it_for", the_lab_is_what_the_tests_take_it_for),
+    ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
+    ("a_start_that_fails_is_undone_and_the_job_runs", failures::a_start_that_fails_is_undone_and_the_job_runs),
+    (
+        "whatever_happens_meanwhile_the_epilog_restores_the_fabric",
+        failures::whatever_happens_meanwhile_the_epilog_restores_the_fabric,
+    ),
+    (
+        "a_prolog_that_is_killed_anywhere_is_undone_by_the_epilog",
+        failures::a_prolog_that_is_killed_anywhere_is_undone_by_the_epilog,
+    ),
+    ("a_sink_that_does_not_answer_is_replaced", failures::a_sink_that_does_not_answer_is_replaced),
+    ("two_jobs_at_once_on_one_leaf_have_a_sink_each", failures::two_jobs_at_once_on_one_leaf_have_a_sink_each),
+    (
+        "slurm_cancels_and_kills_prologs_and_the_fabric_is_restored",
+        slurm_failures::slurm_cancels_and_kills_prologs_and_the_fabric_is_restored,
+    ),
+    ("hooks_of_nodes_act_on_the_first_one_only", failures::hooks_of_nodes_act_on_the_first_one_only),
+];
+
+/// Programs that the lab needs, and that `make deps` installs.
+const PROGRAMS: [&str; 11] = [
+    "/usr/bin/ibsim",
+    "/usr/sbin/opensm",
+    "/usr/sbin/ibnetdiscover",
+    "/usr/sbin/ibtracert",
+    "/usr/sbin/ibstat",
+    "/usr/sbin/slurmctld",
+    "/usr/sbin/slurmd",
+    "/usr/bin/sbatch",
+    "/usr/sbin/munged",
+    "/usr/sbin/sshd",
+    "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so",
+];
+
+fn main() -> ExitCode {
+    let name = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    let name = name.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if name == switch::NAME {
+        return switch::main();
+    }
+    if name == ibdump::NAME {
+        return ibdump::main();
+    }
+    if simulated::TOOLS.contains(&name) {
+        return simulated::main(name);
+    }
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    if !is_root {
+        eprintln!("SKIPPED: the tests of the orchestrator on a fabric need root (namespaces, ssh servers, Slurm)");
+    }
+    let trial = |(name, test): (&'static str, Test)| {
+        Trial::test(name, move || {
+            for program in PROGRAMS {
+                assert!(Path::new(program).exists(), "{program} is missing: run `make deps`");
+            }
+            test();
+            Ok(())
+        })
+        .with_ignored_flag(!is_root)
+    };
+    libtest_mimic::run(&Arguments::from_args(), TESTS.into_iter().map(trial).collect()).exit_code()
+}
+
+/// The components alone: the fabric has the topology that was asked for, ssh reaches every node and shows its own view of the
+/// fabric, Slurm runs a job, links go down, and the stand-ins refuse what is wrong.
+fn the_lab_is_what_the_tests_take_it_for() {
+    let start = std::time::Instant::now();
+    let mut lab = lab::Lab::start();
+    println!("fabric and ssh servers: {:?}", start.elapsed());
+    lab.slurm(slurm::Hooks { lines: "", timeout_s: 10 });
+    println!("with Slurm: {:?}", start.elapsed());
+
+    let ports = lab.tool("mgmt", &["ibnetdiscover", "-p"]);
+    for (host, leaf, port, guid) in lab.topology.hosts() {
+        let guid = format!("{:#018x}", guid + 1);
+        let line = ports.lines().find(|line| line.starts_with("CA") && line.contains(&guid)).expect(host);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let leaf = format!("{:#018x}", topology::leaf_guid(leaf));
+        assert_eq!((words[9], words[10]), (port.to_string().as_str(), leaf.as_str()), "{line}");
+    }
+    for (index, node) in lab::NODES.iter().take(8).enumerate() {
+        let text = lab.tool(node, &["ibstat"]);
+        assert!(text.contains(&format!("Base lid: {}", lab::FIRST_LID + index as u16)), "{text}");
+    }
+
+    let id = lab.submit(&["-N4"], "srun sh -c 'echo $SLURMD_NODENAME' | sort");
+    assert_eq!(lab.ended(id), ("COMPLETED".to_owned(), "0:0".to_owned()));
+    assert_eq!(lab.printed(id), "n001\nn002\nn003\nn004\n");
+    assert_eq!(lab.drained().trim(), "");
+
+    lab.link("n002", false);
+    container::until(std::time::Duration::from_secs(5), "a link that is down", || {
+        lab.tool("n002", &["ibstat"]).contains("State: Down").then_some(())
+    });
+    lab.link("n002", true);
+    container::until(std::time::Duration::from_secs(20), "a link that is up again", || {
+        lab.tool("n002", &["ibstat"]).contains("State: Active").then_some(())
+    });
+}

@@ -1,0 +1,56 @@
+//! Fabric tools on a simulated fabric: the real `ibstat` and so on, with ibsim in place of the kernel's driver.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so";
+
+/// ibsim serves ten programs at once and refuses more for good; opensm is one of them.
+const MOST_AT_ONCE: usize = 8;
+
+/// Whose view of the fabric a program has where nothing says otherwise.
+const DEFAULT_HOST: &str = "mgmt mlx5_0";
+
+/// The programs that this stands for.
+pub(crate) const TOOLS: [&str; 5] = ["ibstat", "ibtracert", "ibnetdiscover", "sminfo", "smpquery"];
+
+/// Runs the tool of this name with the arguments of the process. Each client of ibsim leaves sockets in its folder, so each gets
+/// a folder of its own; beside it stand the locks that keep the number of clients down.
+pub(crate) fn main(tool: &str) -> ExitCode {
+    let lab = super::standin::folder();
+    let _slot = slot(&lab.join("slots"));
+    let folder = tempfile::Builder::new().tempdir_in(lab.join("run")).expect("folder");
+    let host = std::env::var_os("SIM_HOST").unwrap_or_else(|| DEFAULT_HOST.into());
+    let output = Command::new(format!("/usr/sbin/{tool}"))
+        .args(std::env::args_os().skip(1))
+        .env("LD_PRELOAD", PRELOAD)
+        .env("SIM_HOST", host)
+        .current_dir(folder.path())
+        .output()
+        .expect("the tool is installed");
+    // Not the tool's own: where nobody listens any more it would die of it, and ibsim never forgets a client that was killed.
+    let said = std::io::stdout().write_all(&output.stdout).and_then(|()| std::io::stderr().write_all(&output.stderr));
+    match output.status.code() {
+        Some(code) if said.is_ok() => ExitCode::from(code as u8),
+        _ => ExitCode::from(255),
+    }
+}
+
+fn slot(folder: &std::path::Path) -> File {
+    loop {
+        for slot in 0..MOST_AT_ONCE {
+            let file = File::create(folder.join(slot.to_string())).expect("slot");
+            if file.try_lock().is_ok() {
+                return file;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(3));
+    }
+}
+
+/// Environment of a daemon that lives on the fabric at this host.
+pub(crate) fn at(host: &str) -> [String; 2] {
+    [format!("LD_PRELOAD={PRELOAD}"), format!("SIM_HOST={}", super::topology::description(host))]
+}

@@ -1,0 +1,162 @@
+//! The configuration of the lab, and the program called as a person and as Slurm call it.
+
+use crate::lab::{Lab, NODES, SSH_PORT, address};
+use crate::tools::Ran;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+/// `run.deadline_s`, with room for a machine that does other things as well.
+pub(crate) const DEADLINE_S: u64 = 60;
+
+/// What differs between sites: lines for sections of the configuration.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Site<'a> {
+    /// More of `[mirror]`.
+    pub(crate) mirror: &'a str,
+    /// More of `[capture]`.
+    pub(crate) capture: &'a str,
+}
+
+impl Lab {
+    /// Writes the configuration. Sinks sink1a and sink1b are on the first leaf, sink2a and sink2b on the second.
+    pub(crate) fn configure(&self, site: Site) -> PathBuf {
+        let at = |name: &str| self.path().join(name).display().to_string();
+        let mut text = format!(
+            r#"[ssh]
+key = "{key}"
+known_hosts = "{known_hosts}"
+port = {SSH_PORT}
+
+[tools]
+ibstat = "{ibstat}"
+ibtracert = "{ibtracert}"
+ibnetdiscover = "{ibnetdiscover}"
+ibdump = "{ibdump}"
+ibscope = "{ibscope}"
+
+[sinks]
+nodes = ["sink1a", "sink1b", "sink2a", "sink2b"]
+hostfile_directory = "{hosts}"
+
+[mirror]
+backend = "command"
+{mirror}
+
+[mirror.command]
+on = ["{switch}", "on", "--leaf", "{{leaf_guid}}", "--port", "{{port}}", "--to", "{{sink_port}}", "--job", "{{job}}"]
+off = ["{switch}", "off", "--leaf", "{{leaf_guid}}", "--port", "{{port}}", "--to", "{{sink_port}}", "--job", "{{job}}"]
+check = ["{switch}", "show", "--leaf", "{{leaf_guid}}", "--port", "{{port}}"]
+check_on = "port {{port}} mirrored to {{sink_port}} for job {{job}}"
+check_off = "port {{port}} not mirrored"
+
+[collect]
+directory = "{runs}"
+fetch = true
+delete_fetched = true
+
+[capture]
+backend = "ibdump"
+directory = "{captures}"
+{capture}
+
+[run]
+state_dir = "{state}"
+log = "{log}"
+syslog = false
+deadline_s = {DEADLINE_S}
+
+"#,
+            key = at("ssh/id"),
+            known_hosts = at("ssh/known_hosts"),
+            ibstat = at("bin/ibstat"),
+            ibtracert = at("bin/ibtracert"),
+            ibnetdiscover = at("bin/ibnetdiscover"),
+            ibdump = at("bin/ibdump"),
+            ibscope = at("bin/ibscope"),
+            hosts = at("hosts"),
+            switch = at("bin/switchctl"),
+            runs = at("runs"),
+            captures = at("captures"),
+            state = at("state"),
+            log = at("log/ibscope"),
+            mirror = site.mirror,
+            capture = site.capture,
+        );
+        for node in NODES {
+            write!(text, "[nodes.{node}]\naddress = \"{}\"\n", address(node)).expect("a string takes all");
+        }
+        for folder in ["hosts", "runs"] {
+            fs::create_dir_all(self.path().join(folder)).expect("folder");
+        }
+        let path = self.path().join("capture.toml");
+        fs::write(&path, text).expect("configuration");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("permissions");
+        path
+    }
+
+    /// Runs `ibscope` in the lab, with these variables alone.
+    pub(crate) fn ibscope(&self, variables: &[String], arguments: &[&str]) -> Ran {
+        let program = self.path().join("bin/ibscope").display().to_string();
+        let words = variables.iter().map(String::as_str).chain([program.as_str()]).chain(arguments.iter().copied());
+        self.container.run(words).into()
+    }
+
+    /// `ibscope capture` with the lab's configuration.
+    pub(crate) fn capture(&self, arguments: &[&str]) -> Ran {
+        let path = self.path().join("capture.toml").display().to_string();
+        let (command, rest) = arguments.split_first().expect("a command");
+        let words: Vec<&str> = ["capture", command, "--config", &path].iter().chain(rest).copied().collect();
+        self.ibscope(&[], &words)
+    }
+
+    /// Calls a hook as slurmctld does.
+    pub(crate) fn hook(&self, which: &str, job: u32, nodes: &str) -> Ran {
+        let path = self.path().join("capture.toml").display().to_string();
+        self.ibscope(&environment(which, job, nodes), &["hook", which, "--config", &path])
+    }
+
+    /// Calls a hook as the slurmd of a node does.
+    pub(crate) fn node_hook(&self, which: &str, job: u32, nodes: &str, node: &str) -> Ran {
+        let path = self.path().join("capture.toml").display().to_string();
+        let mut environment = environment(which, job, nodes);
+        environment
+            .retain(|line| !line.starts_with("SLURM_JOB_NODELIST=") && !line.starts_with("SLURM_SCRIPT_CONTEXT="));
+        environment.push(format!("SLURM_NODELIST={nodes}"));
+        environment.push(format!("SLURM_SCRIPT_CONTEXT={which}_slurmd"));
+        environment.push(format!("SLURMD_NODENAME={node}"));
+        self.ibscope(&environment, &["hook", which, "--config", &path])
+    }
+
+    /// What the hooks told.
+    pub(crate) fn told(&self) -> String {
+        fs::read_to_string(self.path().join("log/ibscope")).unwrap_or_default()
+    }
+
+    /// Captures, and what launches them.
+    pub(crate) fn captures_running(&self) -> Vec<String> {
+        let captures = self.path().join("captures").display().to_string();
+        self.container.processes().into_values().filter(|arguments| arguments.contains(&captures)).collect()
+    }
+}
+
+/// What slurmctld gives its hooks, for a job that asks for a capture.
+pub(crate) fn environment(which: &str, job: u32, nodes: &str) -> Vec<String> {
+    let lines = [
+        format!("SLURM_JOB_ID={job}"),
+        format!("SLURM_JOBID={job}"),
+        format!("SLURM_JOB_NODELIST={nodes}"),
+        format!("SLURM_SCRIPT_CONTEXT={which}_slurmctld"),
+    ];
+    let rest = [
+        "SLURM_CLUSTER_NAME=lab",
+        "SLURM_JOB_ACCOUNT=(null)",
+        "SLURM_JOB_COMMENT=ibscope=on",
+        "SLURM_JOB_NAME=a job; $(touch /tmp/pwned) `id` 'quoted' \"twice\"",
+        "SLURM_JOB_USER=root",
+        "SLURM_JOB_RESTART_COUNT=0",
+        "SLURM_JOB_PARTITION=ib",
+    ];
+    lines.into_iter().chain(rest.map(str::to_owned)).collect()
+}

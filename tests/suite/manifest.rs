@@ -1,0 +1,74 @@
+//! What the manifest of a run says to the analysis: names of endpoints.
+
+use crate::tools::{ibscope, result, sample, samples_folder};
+use std::fs;
+
+/// LIDs 17 to 20, as the sample has them. node3 answers to 18 and 19 by an LMC of 1 in the second form.
+fn manifest(ports: &[(&str, &str, u16, u8)]) -> String {
+    let port = |(index, (node, ca, lid, lmc)): (usize, &(&str, &str, u16, u8))| {
+        format!(
+            r#"{{"node": "{node}", "ca": "{ca}", "port": 1, "port_guid": "0x{index:x}", "lid": {lid}, "lmc": {lmc},
+            "leaf_guid": "0xb8599f0300001000", "leaf_port": {index}}}"#
+        )
+    };
+    let ports: Vec<String> = ports.iter().enumerate().map(port).collect();
+    // One as a sink: its own traffic has a name too.
+    let (sink, compute) = ports.split_last().expect("ports");
+    format!(r#"{{"version": 1, "job_id": 17, "ports": [{}], "sinks": [{sink}]}}"#, compute.join(","))
+}
+
+#[test]
+fn a_manifest_names_endpoints() {
+    let capture = [sample("openib-mixed-4x1")];
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("manifest.json");
+    let place = path.to_str().expect("path");
+    let shown = |ports: &[(&str, &str, u16, u8)], more: &[&str]| {
+        fs::write(&path, manifest(ports)).expect("manifest");
+        result(&[&["matrix", "--manifest", place], more].concat(), &capture)
+    };
+    let hosts = |text: &str| {
+        let path = folder.path().join("hosts.csv");
+        fs::write(&path, format!("endpoint,name\n{text}")).expect("hosts");
+        path
+    };
+    let by_hosts = |text: &str| result(&["matrix", "--hosts", hosts(text).to_str().expect("path")], &capture);
+
+    let four = [
+        ("node1", "mlx5_0", 17, 0),
+        ("node2", "mlx5_0", 18, 0),
+        ("node3", "mlx5_0", 19, 0),
+        ("node4", "mlx5_0", 20, 0),
+    ];
+    let native = samples_folder().join("hosts-native.csv");
+    let expected = result(&["matrix", "--hosts", native.to_str().expect("path")], &capture);
+    assert!(expected.contains("node4"), "{expected}");
+    assert_eq!(shown(&four, &[]), expected);
+
+    // The four LIDs are those of three ports, two of which are one node's.
+    let three = [("node2", "mlx5_0", 18, 1), ("node1", "mlx5_0", 17, 0), ("node1", "mlx5_1", 20, 0)];
+    let names = "17,node1/mlx5_0:1\n18,node2\n19,node2\n20,node1/mlx5_1:1\n";
+    assert_eq!(shown(&three, &[]), by_hosts(names));
+
+    // What the user says himself goes first, endpoint by endpoint.
+    let own = hosts("18,gateway\n");
+    let mixed = shown(&four, &["--hosts", own.to_str().expect("path")]);
+    assert_eq!(mixed, by_hosts("17,node1\n18,gateway\n19,node3\n20,node4\n"));
+
+    // Names are kept in a profile, and given to one that has none.
+    let profile = folder.path().join("job.ibp");
+    let profile = profile.to_str().expect("path");
+    result(&["analyze", "-o", profile, "--manifest", place], &capture);
+    assert!(result(&["matrix"], &[profile]).contains("node4"));
+}
+
+#[test]
+fn a_manifest_that_contradicts_itself_is_refused() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("manifest.json");
+    fs::write(&path, manifest(&[("node1", "mlx5_0", 17, 2), ("node2", "mlx5_0", 18, 0)])).expect("manifest");
+    let capture = sample("openib-mixed-4x1");
+    let ran = ibscope(["matrix".as_ref(), "--manifest".as_ref(), path.as_os_str(), capture.as_os_str()]);
+    let what = "manifest.json: LID 18 belongs to node1 and to node2; take one of the ports out";
+    assert!(ran.code == 1 && ran.stderr.contains(what), "{}: {}", ran.code, ran.stderr);
+}
