@@ -13,6 +13,7 @@ mod input;
 mod latency;
 mod manifest;
 mod output;
+mod phases;
 mod rates;
 
 use args::{Cli, Command};
@@ -34,6 +35,7 @@ pub fn main() -> ExitCode {
         Command::Health(args) => health::run(args),
         Command::Latency(args) => latency::run(args),
         Command::Rates(args) => rates::run(args),
+        Command::Phases(args) => phases::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
     };
