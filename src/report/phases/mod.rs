@@ -6,6 +6,8 @@
 
 mod collectives;
 mod cuts;
+mod graph;
+mod lattice;
 mod pairs;
 mod pattern;
 mod windows;
@@ -19,6 +21,7 @@ use super::matrix::{Matrix, Selection};
 use super::who::By;
 use crate::model::Profile;
 use crate::model::profile::Traffic;
+use graph::{Graph, View};
 use pairs::Pairs;
 use std::collections::BTreeMap;
 
@@ -106,6 +109,7 @@ pub fn phases(profile: &Profile, options: &Options) -> Phases {
     let width_ns = windows::width_ns(span_ns, profile.bin_ns, options.window_ns);
     found.window_ns = width_ns;
     let windows = windows::windows(profile, &pairs, width_ns);
+    let view = View::new(profile);
     let mut phase_of: BTreeMap<i64, usize> = BTreeMap::new();
     for (index, range) in cuts::phases(&windows).into_iter().enumerate() {
         let windows = &windows[range];
@@ -113,7 +117,7 @@ pub fn phases(profile: &Profile, options: &Options) -> Phases {
         phase_of.extend((first.number..=last.number).map(|number| (number, index)));
         let bound = |number: i64| number.saturating_mul(width_ns).clamp(span_ns.0, span_ns.1);
         let (from_ns, to_ns) = (bound(first.number), bound(last.number.saturating_add(1)));
-        let pattern = pattern::name(profile, &pairs, windows);
+        let pattern = pattern::name(&Graph::new(&view, &pairs, windows));
         let matrix = Matrix { by, selection: Selection::All, labels: Vec::new(), cells: BTreeMap::new() };
         let traffic = Traffic::default();
         found.phases.push(Phase { from_ns, to_ns, traffic, has_mpi: false, matrix, pattern, collectives: Vec::new() });

@@ -24,8 +24,20 @@ pub fn table(phases: &Phases) -> String {
     if phases.phases.is_empty() {
         return "phases: no traffic\n".to_owned();
     }
-    let header = ["", "from [s]", "to [s]", "lasted", "messages", "bytes", "wire rate", "pattern", "", "collectives"];
-    let mut table = columns(&header, [0, 1, 2, 3, 4, 5, 6, 8]);
+    let header = [
+        "",
+        "from [s]",
+        "to [s]",
+        "lasted",
+        "messages",
+        "bytes",
+        "wire rate",
+        "pattern",
+        "",
+        "collective",
+        "of these at least",
+    ];
+    let mut table = columns(&header, [0, 1, 2, 3, 4, 5, 6, 8, 9]);
     let mut before_ns = None;
     for (number, phase) in (1..).zip(&phases.phases) {
         if let Some(before_ns) = before_ns.filter(|ns| *ns < phase.from_ns) {
@@ -33,14 +45,9 @@ pub fn table(phases: &Phases) -> String {
             table.add_row([String::new(), String::new(), String::new(), lasted, "pause".to_owned()]);
         }
         before_ns = Some(phase.to_ns);
-        let collectives: Vec<String> = phase
-            .collectives
-            .iter()
-            .map(|seen| match seen.at_least {
-                0 => format!("{} ?", seen.operation),
-                messages => format!("{} {}", seen.operation, group(messages)),
-            })
-            .collect();
+        let certain = phase.collectives.iter().filter(|seen| seen.at_least > 0);
+        let collectives: Vec<String> =
+            certain.map(|seen| format!("{} {}", group(seen.at_least), seen.operation)).collect();
         let confidence = if phase.pattern.confidence > 0.0 {
             format!("{:.0} %", phase.pattern.confidence * 100.0)
         } else {
@@ -56,6 +63,7 @@ pub fn table(phases: &Phases) -> String {
             format!("{}/s", bytes(wire_rate(phase).round() as u64)),
             phase.pattern.name.name().to_owned(),
             confidence,
+            group(phase.traffic.collective_messages),
             collectives.join(", "),
         ]);
     }
