@@ -19,6 +19,7 @@ mod messages;
 mod mpi_times;
 mod over_time;
 mod partial;
+mod phases;
 mod rates;
 mod recorded;
 mod runs;
