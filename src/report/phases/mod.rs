@@ -10,6 +10,8 @@ mod graph;
 mod lattice;
 mod pairs;
 mod pattern;
+#[cfg(test)]
+mod tests;
 mod windows;
 mod write;
 

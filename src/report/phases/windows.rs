@@ -101,8 +101,7 @@ struct Sums {
 impl Sums {
     fn add(&mut self, traffic: &Traffic, has_mpi: bool) {
         self.traffic += *traffic;
-        // Requests for data, and acknowledgements, have no payload: the data come the other way.
-        if !has_mpi && traffic.payload_bytes > 0 {
+        if !has_mpi {
             self.others += traffic.messages;
         }
     }
