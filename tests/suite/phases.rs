@@ -2,13 +2,14 @@
 
 use crate::recorded::profile;
 use crate::runs::{self, Run, decompressed};
-use crate::tools::in_parallel;
+use crate::tools::{ibscope, in_parallel, result};
 use ibscope::model::Profile;
 use ibscope::model::profile::TimelineRow;
 use ibscope::report::By;
 use ibscope::report::phases::{self, Name, Phases};
 use ibscope_samples::{Framing, Kind, Pattern};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 fn phases(profile: &Profile) -> Phases {
@@ -238,4 +239,67 @@ fn phases_hold_what_lies_in_them() {
         assert!(inside[1] == payload && inside[2] * 100 >= packets * 95, "{run} {inside:?} {packets}");
         assert!(found.phases.windows(2).all(|two| two[0].to_ns <= two[1].from_ns), "{run}");
     }
+}
+
+fn of_json(arguments: &[&str], path: &Path) -> serde_json::Value {
+    serde_json::from_str(&result(&[&["phases", "--format", "json"], arguments].concat(), &[path])).expect("json")
+}
+
+/// Csv and table against json, and the matrix of each phase against that which `matrix` cuts out of the same profile.
+#[test]
+fn every_form_says_the_same_and_matrix_too() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("run.ibp");
+    let sink = runs::named("ompi-openib-bt.S-4x1").sink();
+    assert_eq!(ibscope([OsStr::new("analyze"), sink.as_os_str(), OsStr::new("-o"), place.as_os_str()]).code, 0);
+    let json = of_json(&[], &place);
+    let phases = json["phases"].as_array().expect("phases");
+    let csv = result(&["phases", "--format", "csv"], &[&place]);
+    let table = result(&["phases"], &[&place]);
+    assert_eq!((csv.lines().count(), json["by"].as_str()), (phases.len() + 1, Some("rank")));
+    let names: Vec<&str> = csv.lines().next().expect("header").split(',').collect();
+    let origin_ns = json["origin_ns"].as_i64().expect("origin");
+    for (number, (row, phase)) in (1..).zip(csv.lines().skip(1).zip(phases)) {
+        let fields: Vec<&str> = row.split(',').collect();
+        for name in
+            ["from_ns", "to_ns", "messages", "mpi_bytes", "payload_bytes", "wire_bytes", "packets", "p2p_messages"]
+        {
+            let field = fields[names.iter().position(|other| *other == name).expect("column")];
+            assert_eq!(phase[name].to_string(), field, "{name}");
+        }
+        let pattern = phase["pattern"]["name"].as_str().expect("name");
+        assert!(fields.contains(&pattern));
+        let line = table.lines().find(|line| line.trim_start().starts_with(&format!("{number} "))).expect("line");
+        assert!(line.contains(pattern), "{line}");
+
+        let seconds = |name: &str| {
+            let ns = (phase[name].as_i64().expect("time") - origin_ns).max(0);
+            format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+        };
+        let (from, to) = (seconds("from_ns"), seconds("to_ns"));
+        let window = ["matrix", "--by", "rank", "--traffic", "all", "--format", "csv", "--from", &from, "--to", &to];
+        let expected: BTreeSet<String> = result(&window, &[&place]).lines().skip(1).map(str::to_owned).collect();
+        let cells = phase["cells"].as_array().expect("cells").iter().map(|cell| {
+            let values = ["src", "dst", "messages", "mpi_bytes", "payload_bytes", "wire_bytes", "packets"];
+            values.map(|name| cell[name].to_string().trim_matches('"').to_owned()).join(",")
+        });
+        assert_eq!(cells.collect::<BTreeSet<String>>(), expected, "{from} to {to}");
+    }
+}
+
+#[test]
+fn windows_are_as_wide_as_asked_for_or_a_note_says_why_not() {
+    let sink = runs::named("ompi-rc-ring2").sink();
+    // Windows of captures are as asked for.
+    assert_eq!(of_json(&["--window", "4ms"], &sink)["window_ns"], 4_000_000);
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("run.ibp");
+    assert_eq!(ibscope([OsStr::new("analyze"), sink.as_os_str(), OsStr::new("-o"), place.as_os_str()]).code, 0);
+    // Those of a profile are whole bins of 10 ms, and at most 512: 1.05 s in 100 ns are too many even for a capture.
+    let run = |path: &Path, window: &str| ibscope(["phases", "--window", window, path.to_str().expect("path")]);
+    let ran = run(&place, "25ms");
+    assert!(ran.code == 0 && ran.stderr.contains("windows are 30 ms wide, not 25 ms"), "{}", ran.stderr);
+    assert!(!run(&place, "50ms").stderr.contains("windows are"));
+    let ran = run(&sink, "100us");
+    assert!(ran.code == 0 && ran.stderr.contains("at most 512"), "{}", ran.stderr);
 }

@@ -69,8 +69,8 @@ fn left_axis(svg: &str, panel: std::ops::Range<f64>) -> Vec<(f64, f64)> {
     heights.dedup();
     let texts = texts(svg);
     let named = |(y, left): &(f64, f64)| {
-        let near = texts.iter().filter(|(x, at, _)| f64::from(*x) < *left && (f64::from(*at) - y).abs() < 12.0);
-        let value = near.filter_map(|(_, _, text)| number(text)).next().expect("a name");
+        let mut near = texts.iter().filter(|(x, at, _)| f64::from(*x) < *left && (f64::from(*at) - y).abs() < 12.0);
+        let value = near.find_map(|(_, _, text)| number(text)).expect("a name");
         (*y, value)
     };
     heights.iter().map(named).collect()
