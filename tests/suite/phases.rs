@@ -199,7 +199,7 @@ fn recorded_runs_have_no_wrong_name() {
                         run.name,
                         phase.pattern
                     );
-                    // Each has one partner, but for what is hardly worth mentioning.
+                    // Each has one partner.
                     let cells = phase.matrix.rows().filter(|(_, _, cell)| cell.payload_bytes > 0);
                     let partners: BTreeSet<(String, String)> =
                         cells.map(|(src, dst, _)| (src.min(dst).to_string(), src.max(dst).to_string())).collect();

@@ -1,11 +1,14 @@
 //! The cells of a matrix, in blocks where there are very many, as rectangles in a square.
 
 use super::bar::ColorBar;
-use super::canvas::{Area, Canvas};
+use super::canvas::{Area, Canvas, LINE, pixels};
 use super::scale::NONE;
 use crate::report::ReportError;
 use plotters::backend::DrawingBackend;
-use plotters::style::RGBColor;
+use plotters::style::{RGBColor, WHITE};
+
+/// Cells with so many pixels or more are set apart by white lines.
+const LEAST_WITH_LINES: i32 = 24;
 
 /// Sums of a matrix by row and column.
 pub(super) struct Cells {
@@ -67,6 +70,15 @@ impl Cells {
                     canvas.fill(self.area(square, row, columns), color(bar, value))?;
                 }
                 start = columns.1;
+            }
+        }
+        let side = square.right - square.left;
+        if pixels(self.count) * LEAST_WITH_LINES <= side {
+            for index in 1..self.count {
+                let at = self.offset(index, side);
+                let (x, y) = (square.left + at, square.top + at);
+                canvas.line(&[(x, square.top), (x, square.bottom)], WHITE, LINE)?;
+                canvas.line(&[(square.left, y), (square.right, y)], WHITE, LINE)?;
             }
         }
         Ok(())

@@ -16,8 +16,6 @@ use plotters::style::{BLACK, WHITE};
 const MOST_CELLS: usize = 512;
 /// Up to here, cells are large enough for their value.
 const MOST_NUMBERS: usize = 10;
-/// Up to here, cells are set apart by white lines.
-const MOST_LINES: usize = 40;
 const SMALLEST_NUMBER: i32 = 26;
 
 /// A matrix with everything laid out.
@@ -83,19 +81,6 @@ impl HeatMap {
     /// Where the first of these labels begins, from the edge of the plot.
     fn offset(&self, label: usize) -> i32 {
         self.cells.offset(label, self.side())
-    }
-
-    fn draw_cells<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
-        self.cells.draw(canvas, self.plot, &self.bar)?;
-        if self.cells.count <= MOST_LINES {
-            for index in 1..self.cells.count {
-                let at = self.offset(index);
-                let (x, y) = (self.plot.left + at, self.plot.top + at);
-                canvas.line(&[(x, self.plot.top), (x, self.plot.bottom)], WHITE, LINE)?;
-                canvas.line(&[(self.plot.left, y), (self.plot.right, y)], WHITE, LINE)?;
-            }
-        }
-        canvas.frame(self.plot)
     }
 
     /// The values as texts, in one size for all cells: on one line, or with the unit below the number.
@@ -172,7 +157,8 @@ impl Figure for HeatMap {
     }
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
-        self.draw_cells(canvas)?;
+        self.cells.draw(canvas, self.plot, &self.bar)?;
+        canvas.frame(self.plot)?;
         if self.cells.count <= MOST_NUMBERS {
             self.draw_numbers(canvas)?;
         }

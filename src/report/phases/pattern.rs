@@ -18,6 +18,8 @@ const FITS: f64 = 0.9;
 const BETTER: f64 = 0.05;
 /// Pairs worth mentioning must carry this share of the traffic.
 const EXPLAINED: f64 = 0.8;
+/// All of the traffic, but for rounding.
+const ALL: f64 = 1.0 - 1e-9;
 /// What fits less than this does not fit at all.
 const FITS_NOT: f64 = 0.6;
 /// Everyone sends about equally to everyone: standard deviation over mean.
@@ -103,7 +105,8 @@ pub(super) fn name(graph: &Graph) -> Pattern {
 fn structures(graph: &Graph, fits: &mut Vec<(Name, f64)>) {
     let (nodes, pairs, degrees) = (graph.nodes(), graph.pairs.len(), graph.degrees());
     let all = |degree: usize| degrees.iter().all(|other| *other == degree);
-    if !graph.is_crowded && all(1) {
+    // Few are a pair only where nobody else says anything.
+    if !graph.is_crowded && all(1) && graph.explained >= ALL {
         fits.push((Name::Pair, 1.0));
     }
     if nodes < MANY {
