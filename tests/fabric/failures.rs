@@ -55,7 +55,7 @@ const STARTS: [Start; 7] = [
     Start {
         name: "ibdump does not start",
         wrong: |lab, _| lab.ibdump_fault("sink2a", Some(Ibdump::Start)),
-        says: &["sink2a", "ibdump ended as soon as it was started", "Failed to open device"],
+        says: &["sink2a", "ibdump ended as soon as it was started", "Failed to set port sniffer1"],
         right: |lab, _| lab.ibdump_fault("sink2a", None),
         left: false,
     },
@@ -196,8 +196,9 @@ const fn nothing(_: &mut Lab, _: u32) {}
 const COURSES: [Course; 8] = [
     Course {
         name: "ibdump dies",
-        before: |lab, _| lab.ibdump_fault("sink1a", Some(Ibdump::Die)),
+        before: nothing,
         meanwhile: |lab, _| {
+            lab.ibdump_fault("sink1a", Some(Ibdump::Die));
             until(Duration::from_secs(10), "death", || {
                 (lab.captures_running().iter().all(|line| !line.contains("sink1a"))).then_some(())
             });

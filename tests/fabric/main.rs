@@ -13,6 +13,7 @@ mod failures;
 mod ibdump;
 mod jobs;
 mod lab;
+mod mstreg;
 mod simulated;
 mod site;
 mod slurm;
@@ -72,6 +73,9 @@ fn main() -> ExitCode {
     let name = name.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if name == switch::NAME {
         return switch::main();
+    }
+    if name == mstreg::NAME {
+        return mstreg::main();
     }
     if name == ibdump::NAME {
         return ibdump::main();

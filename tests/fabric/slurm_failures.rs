@@ -10,7 +10,7 @@ use crate::tools;
 use std::time::Duration;
 
 /// A hook would wait longer for a switch that does not answer than Slurm waits for the hook.
-const SLOW: Site = Site { mirror: "timeout_s = 50", capture: "" };
+const SLOW: Site = Site { mirror: "timeout_s = 50", ..Site::PLAIN };
 
 /// A job that is cancelled while its prolog waits, and one whose prolog Slurm kills: it is requeued under its id, and captured the second time.
 pub(crate) fn slurm_cancels_and_kills_prologs_and_the_fabric_is_restored() {
