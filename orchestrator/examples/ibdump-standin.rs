@@ -99,7 +99,7 @@ fn run() -> Result<u8, Box<dyn Error>> {
     }
     // The file first, as ibdump does: a failed start leaves an empty one.
     let path = options.file.unwrap_or_else(|| "sniffer.pcap".to_owned());
-    let mut file: BufWriter<Box<dyn Write>> = BufWriter::with_capacity(
+    let file: BufWriter<Box<dyn Write>> = BufWriter::with_capacity(
         4096,
         if path == "-" { Box::new(io::stdout()) } else { Box::new(File::create(&path)?) },
     );

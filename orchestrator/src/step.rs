@@ -2,6 +2,7 @@
 
 use crate::capture::CaptureBackend;
 use crate::guid;
+use crate::remote::quote;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -14,6 +15,19 @@ pub struct Command {
     pub argv: Vec<String>,
     /// It has failed when it takes longer, in seconds.
     pub timeout_s: u32,
+}
+
+/// Arguments as one would type them: for reading alone. Control characters are escaped, so that it stays one line.
+pub(crate) fn shown(argv: &[String]) -> String {
+    let plain = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.,:=+@%".contains(&byte))
+    };
+    let shown = |text: &String| match text {
+        text if plain(text) => text.clone(),
+        text if text.contains(char::is_control) => format!("{text:?}"),
+        text => quote::quote(text),
+    };
+    argv.iter().map(shown).collect::<Vec<_>>().join(" ")
 }
 
 /// What the output of a command must hold.
@@ -122,4 +136,15 @@ pub enum Step {
     Capture(CaptureStep),
     /// A hostfile is there.
     Hostfile(HostfileStep),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_shown_with_quotes_where_they_matter() {
+        let argv = ["/usr/bin/a", "-p=1", "x y", "$(id)", "it's", "a\nb", ""].map(str::to_owned);
+        assert_eq!(shown(&argv), r#"/usr/bin/a -p=1 'x y' '$(id)' 'it'\''s' "a\nb" ''"#);
+    }
 }

@@ -27,14 +27,14 @@ pub(crate) struct Lab {
 }
 
 /// The fabric of most tests: compute nodes n001 to n008 on two leaves with two sinks each, and a leaf for the subnet manager and
-/// the machine that Slurm's controller runs on.
+/// the machine that Slurm's controller runs on, and one with a name that is nothing but a name.
 pub(crate) fn topology() -> Topology {
     let leaf = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
     Topology {
         leaves: vec![
             leaf(&["n001", "n002", "n005", "n006", "sink1a", "sink1b"]),
             leaf(&["n003", "n004", "n007", "n008", "sink2a", "sink2b"]),
-            leaf(&["sm", "mgmt"]),
+            leaf(&["sm", "mgmt", "x';$(touch /tmp/pwned)"]),
         ],
         spines: 2,
     }

@@ -68,6 +68,13 @@ pub(super) fn stop(
             "{name} had ended before it was stopped: {}",
             crate::remote::printable(sight.log.as_bytes())
         )),
+        Some(Signal::Int) => {
+            // A full disk, mostly.
+            if let Some(status) = ended.exit_status.filter(|status| *status != 0) {
+                let said = crate::remote::printable(sight.log.as_bytes());
+                ended.remarks.push(format!("{name} ended with status {status}: {said}"));
+            }
+        }
         Some(Signal::Term) => ended.remarks.push(format!("{name} did not heed SIGINT; SIGTERM ended it")),
         Some(Signal::Kill) => ended
             .remarks
