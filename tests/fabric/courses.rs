@@ -21,7 +21,7 @@ struct Course {
 
 const fn nothing(_: &mut Lab, _: u32) {}
 
-const COURSES: [Course; 8] = [
+const COURSES: [Course; 9] = [
     Course {
         name: "ibdump dies",
         before: nothing,
@@ -59,7 +59,7 @@ const COURSES: [Course; 8] = [
             let file = lab.path().join("captures/fill").display().to_string();
             lab.container.run(["dd", "if=/dev/zero", &format!("of={file}"), "bs=64k"]);
         },
-        says: &["sink1a: ibdump ended with status 1: -E- No space left on device", "undone"],
+        says: &["sink1a: its file was empty and is deleted: nothing could be written", "undone"],
         left: Some(|lab, _| {
             let captures = lab.path().join("captures").display().to_string();
             lab.container.succeeds(["umount", &captures]);
@@ -97,6 +97,13 @@ const COURSES: [Course; 8] = [
         left: Some(|lab, _| lab.switch_fault(None)),
     },
     Course {
+        name: "a switch does not answer any more",
+        before: nothing,
+        meanwhile: |lab, _| lab.switch_fault(Some(Switch::Hang)),
+        says: &["left: ", "may still be mirrored", "took longer than 2 s"],
+        left: Some(|lab, _| lab.switch_fault(None)),
+    },
+    Course {
         name: "the same job id again, without an epilog",
         before: nothing,
         meanwhile: |lab, job| {
@@ -112,7 +119,7 @@ const COURSES: [Course; 8] = [
 
 /// Whatever happens to a capture that runs, the epilog restores the fabric, or says what is left and `undo` does it later.
 pub(crate) fn whatever_happens_meanwhile_the_epilog_restores_the_fabric() {
-    let mut lab = lab(Site { capture: "stop_s = 1", ..Site::default() });
+    let mut lab = lab(Site { capture: "stop_s = 1", mirror: "timeout_s = 2", ..Site::PLAIN });
     for (index, case) in COURSES.iter().enumerate() {
         println!("{}", case.name);
         let job = 200 + index as u32;

@@ -49,15 +49,31 @@ fn planned(leaves: usize) {
         .collect();
     lab.one_ssh_server(&addresses);
     let sinks: Vec<&str> = sinks.iter().map(String::as_str).collect();
-    lab.configure_for(Site::PLAIN, &sinks, &addresses);
-
     let list: Vec<&str> = chosen.iter().map(|node| node.as_str()).collect();
-    let began = Instant::now();
-    let ran = lab.capture(&["plan", "--job", "1", "--nodelist", &list.join(","), "--format", "json"]);
-    println!("{} hosts: a plan for {NODES} nodes and {leaves} sinks after {:?}", places.len(), began.elapsed());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let plan: serde_json::Value = serde_json::from_str(&ran.stdout).expect("json");
-    assert_eq!(plan["warnings"].as_array().map(Vec::len), Some(0), "{}", plan["warnings"]);
+    let plan = |trace_nodes: usize| {
+        let run = format!("[fabric]\ntrace_nodes = {trace_nodes}");
+        lab.configure_for(Site { run: &run, ..Site::PLAIN }, &sinks, &addresses);
+        let began = Instant::now();
+        let ran = lab.capture(&["plan", "--job", "1", "--nodelist", &list.join(","), "--format", "json"]);
+        let (count, took) = (places.len(), began.elapsed());
+        println!("{count} hosts: a plan for {NODES} nodes, {trace_nodes} of them traced, and {leaves} sinks after {took:?}");
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let mut plan: serde_json::Value = serde_json::from_str(&ran.stdout).expect("json");
+        // Names of files hold the time.
+        for value in ["started_s", "steps"] {
+            plan.as_object_mut().expect("a plan").remove(value);
+        }
+        for sink in plan["sinks"].as_array_mut().expect("sinks") {
+            sink.as_object_mut().expect("a sink").remove("file");
+        }
+        plan
+    };
+    let all_traced = plan(NODES);
+    let plan = plan(16);
+    assert_eq!(plan, all_traced);
+    let warnings = plan["warnings"].as_array().expect("warnings");
+    let is_load = |warning: &serde_json::Value| warning.as_str().is_some_and(|text| text.contains(" onto a link of "));
+    assert!(warnings.len() == leaves && warnings.iter().all(is_load), "{warnings:?}");
     let ports = plan["compute"].as_array().expect("ports");
     let planned: Vec<&str> = ports.iter().map(|port| port["node"].as_str().expect("node")).collect();
     assert_eq!(planned, list, "every node, in the job's order");

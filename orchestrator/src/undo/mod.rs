@@ -213,10 +213,11 @@ impl Work<'_> {
             (Progress::Planned | Progress::Undone(_), _) => return Ok(()),
             (progress, Step::Capture(step)) => {
                 let known = if let Progress::Done(process) = progress { process.as_ref() } else { None };
-                if self.record.has_started {
+                let has_captured = self.record.has_started;
+                if has_captured {
                     self.note(&Entry::Clock { at_ns: now_ns(), step: place, exchanges: effort.clock(&step.node) });
                 }
-                Some(stop::stop(effort, step, known, self.record.failed.contains_key(&place))?)
+                Some(stop::stop(effort, step, known, self.record.failed.contains_key(&place), has_captured)?)
             }
             (progress, Step::Mirror(step)) => {
                 if *progress == Progress::Begun {
