@@ -208,7 +208,12 @@ impl Lab {
             "PermitRootLogin prohibit-password".to_owned(),
             "MaxStartups 100".to_owned(),
             "Subsystem sftp internal-sftp".to_owned(),
-            format!("SetEnv SIM_HOST=\"{}\" LAB_NODE={node}", crate::topology::description(node)),
+            // What this machine's root has in its .bashrc is not the nodes'.
+            format!(
+                "SetEnv SIM_HOST=\"{}\" LAB_NODE={node} HOME={}",
+                crate::topology::description(node),
+                home.display()
+            ),
         ];
         lines.join("\n") + "\n"
     }
