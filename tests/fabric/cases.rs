@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(crate) const NODELIST: &str = "n[001-004]";
 
 /// Hooks end by their deadline, whatever they wait for.
-const LONGEST: Duration = Duration::from_secs(crate::site::DEADLINE_S + 2);
+pub(crate) const LONGEST: Duration = Duration::from_secs(crate::site::DEADLINE_S + 2);
 
 pub(crate) fn lab(site: Site) -> Lab {
     let lab = Lab::start();

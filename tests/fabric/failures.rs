@@ -1,19 +1,21 @@
 //! Prologs that are killed, sinks that do not answer, and hooks that meet each other.
 
-use crate::cases::{NODELIST, hook, lab, starts};
+use crate::cases::{LONGEST, NODELIST, hook, lab, starts};
+use crate::container::until;
 use crate::jobs::{clean, expected};
 use crate::lab::{Lab, NODES};
 use crate::site::Site;
 use crate::switch::Fault as Switch;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Prologs are killed by -9 at every call of the switches, and at moments in between; the epilog restores the fabric.
-pub(crate) fn a_prolog_that_is_killed_anywhere_is_undone_by_the_epilog() {
+/// Prologs are killed by -9 at every call of the switches, and at moments in between: all of it, and then the epilog restores the fabric; or the hook alone,
+/// as Slurm does, and then its work undoes what it has begun.
+pub(crate) fn a_prolog_that_is_killed_anywhere_is_undone() {
     let lab = lab(Site::default());
     let mut job = 300;
     for call in 1..=4 {
         lab.switch_fault(Some(Switch::Kill(call)));
-        let told = killed(&lab, job, None);
+        let told = killed(&lab, job);
         assert!(!told.contains("capturing"), "{told}");
         assert!(lab.mirrored().len() >= call.div_ceil(2), "call {call}: it was killed after the change");
         lab.switch_fault(None);
@@ -28,13 +30,26 @@ pub(crate) fn a_prolog_that_is_killed_anywhere_is_undone_by_the_epilog() {
     hook(&lab, "epilog", job);
     for moment in 1..20 {
         job += 1;
-        killed(&lab, job, Some(whole * moment / 20));
-        hook(&lab, "epilog", job);
+        let mut prolog = begun(&lab, job);
+        std::thread::sleep(whole * moment / 20);
+        if moment % 2 == 0 {
+            lab.container.run(["pkill", "-KILL", "-x", "ibscope"]);
+            prolog.wait().expect("a hook");
+            hook(&lab, "epilog", job);
+        } else if is_hook_killed(&lab) {
+            prolog.wait().expect("a hook");
+            until(LONGEST, "end of its work", || {
+                (!lab.container.processes().values().any(|line| line.contains("ibscope hook"))).then_some(())
+            });
+        } else {
+            prolog.wait().expect("a hook");
+            hook(&lab, "epilog", job);
+        }
         clean(&lab);
     }
     // A prolog is killed and no epilog comes: `undo --all-stale` sees to it.
     lab.switch_fault(Some(Switch::Kill(2)));
-    killed(&lab, job, None);
+    killed(&lab, job);
     lab.switch_fault(None);
     let listed = lab.capture(&["list"]);
     assert!(listed.stdout.contains("cut off"), "{}", listed.stdout);
@@ -43,19 +58,29 @@ pub(crate) fn a_prolog_that_is_killed_anywhere_is_undone_by_the_epilog() {
     clean(&lab);
 }
 
-/// Runs a prolog that is killed after some time, or by somebody else.
-fn killed(lab: &Lab, job: u32, after: Option<Duration>) -> String {
+/// Kills the hook, not what works for it; false where it has ended.
+fn is_hook_killed(lab: &Lab) -> bool {
+    let is_hook = |line: &String| line.contains("ibscope hook prolog") && !line.contains("--work");
+    let processes = lab.container.processes();
+    let Some((pid, _)) = processes.iter().find(|(_, line)| is_hook(line)) else { return false };
+    lab.container.run(["kill", "-KILL", &pid.to_string()]).status.success()
+}
+
+/// Runs a prolog that is killed by somebody else.
+fn killed(lab: &Lab, job: u32) -> String {
     let before = lab.told().len();
-    let limit = after.map_or("60".to_owned(), |after| format!("{:.3}", after.as_secs_f64()));
+    let status = begun(lab, job).wait().expect("a hook");
+    assert!(!status.success(), "{status}");
+    lab.told()[before..].to_owned()
+}
+
+/// A prolog that has just been started.
+fn begun(lab: &Lab, job: u32) -> std::process::Child {
     let path = lab.path().join("capture.toml").display().to_string();
     let program = lab.path().join("bin/ibscope").display().to_string();
-    let timeout = ["/usr/bin/timeout", "-s", "KILL", &limit, &program, "hook", "prolog", "--config", &path];
-    let environment = crate::site::environment("prolog", job, NODELIST);
-    let output = lab.container.run(environment.iter().map(String::as_str).chain(timeout));
-    if after.is_none() {
-        assert!(!output.status.success(), "{output:?}");
-    }
-    lab.told()[before..].to_owned()
+    let words = [&program, "hook", "prolog", "--config", &path].map(str::to_owned);
+    let words = crate::site::environment("prolog", job, NODELIST).into_iter().chain(words);
+    lab.container.command(std::path::Path::new("/"), words).spawn().expect("a hook")
 }
 
 /// A sink that does not answer is left out: the other one on its leaf takes its place, and the log says so.

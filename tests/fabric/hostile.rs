@@ -62,8 +62,12 @@ pub(crate) fn hostile_names_are_refused_or_passed_literally() {
         let config = lab.path().join("capture.toml").display().to_string();
         let call = |which: &str| {
             let mut variables = environment(which, job, NODELIST);
-            variables.retain(|line| !["COMMENT=", "NAME=", "USER="].iter().any(|name| line.contains(&format!("_JOB_{name}"))));
-            variables.extend(["COMMENT", "NAME", "USER", "WORK_DIR", "STDOUT"].map(|name| format!("SLURM_JOB_{name}={text}")));
+            variables.retain(|line| {
+                !["COMMENT=", "NAME=", "USER="].iter().any(|name| line.contains(&format!("_JOB_{name}")))
+            });
+            variables.extend(
+                ["COMMENT", "NAME", "USER", "WORK_DIR", "STDOUT"].map(|name| format!("SLURM_JOB_{name}={text}")),
+            );
             let ran = lab.ibscope(&variables, &["hook", which, "--config", &config]);
             assert_eq!(ran.code, 0, "{which} {text:?}: {}", ran.stderr);
         };

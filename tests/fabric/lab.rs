@@ -200,10 +200,12 @@ impl Lab {
 
     /// What programs on a node find in their environment.
     fn variables(&self, node: &str) -> String {
-        // Because of `SHLVL` bash does not read the `.bashrc` of whoever runs this for each command.
+        // What this machine's root has in its .bashrc is not the nodes'.
+        let home = self.path().join("ssh");
         format!(
-            "SIM_HOST=\"{}\" SHLVL=1 {}",
+            "SIM_HOST=\"{}\" HOME={} {}",
             crate::topology::description(node),
+            home.display(),
             ibdump::variables(self.path(), node)
         )
     }

@@ -28,8 +28,10 @@ fn planned(leaves: usize) {
         host if host + 1 == HOSTS => format!("sink{leaf:02}"),
         host => format!("n{:04}", leaf * HOSTS + host),
     };
-    let topology =
-        Topology { leaves: (0..leaves).map(|leaf| (0..HOSTS).map(|host| name(leaf, host)).collect()).collect(), spines: 16 };
+    let topology = Topology {
+        leaves: (0..leaves).map(|leaf| (0..HOSTS).map(|host| name(leaf, host)).collect()).collect(),
+        spines: 16,
+    };
     let lab = Lab::fabric(topology);
     let places: BTreeMap<String, (usize, usize, u64)> =
         lab.topology.hosts().map(|(host, leaf, port, guid)| (host.to_owned(), (leaf, port, guid + 1))).collect();
@@ -56,7 +58,9 @@ fn planned(leaves: usize) {
         let began = Instant::now();
         let ran = lab.capture(&["plan", "--job", "1", "--nodelist", &list.join(","), "--format", "json"]);
         let (count, took) = (places.len(), began.elapsed());
-        println!("{count} hosts: a plan for {NODES} nodes, {trace_nodes} of them traced, and {leaves} sinks after {took:?}");
+        println!(
+            "{count} hosts: a plan for {NODES} nodes, {trace_nodes} of them traced, and {leaves} sinks after {took:?}"
+        );
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let mut plan: serde_json::Value = serde_json::from_str(&ran.stdout).expect("json");
         // Names of files hold the time.
@@ -81,7 +85,11 @@ fn planned(leaves: usize) {
     for port in ports {
         let (leaf, number, guid) = places[port["node"].as_str().expect("node")];
         let found = (port["port_guid"].as_str(), port["leaf_guid"].as_str(), port["leaf_port"].as_u64());
-        assert_eq!(found, (Some(text(guid).as_str()), Some(text(leaf_guid(leaf)).as_str()), Some(number as u64)), "{port}");
+        assert_eq!(
+            found,
+            (Some(text(guid).as_str()), Some(text(leaf_guid(leaf)).as_str()), Some(number as u64)),
+            "{port}"
+        );
     }
     let mut expected: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     for node in &list {

@@ -48,10 +48,7 @@ const TESTS: [(&str, Test); 17] = [
         "whatever_happens_meanwhile_the_epilog_restores_the_fabric",
         courses::whatever_happens_meanwhile_the_epilog_restores_the_fabric,
     ),
-    (
-        "a_prolog_that_is_killed_anywhere_is_undone_by_the_epilog",
-        failures::a_prolog_that_is_killed_anywhere_is_undone_by_the_epilog,
-    ),
+    ("a_prolog_that_is_killed_anywhere_is_undone", failures::a_prolog_that_is_killed_anywhere_is_undone),
     ("a_sink_that_does_not_answer_is_replaced", failures::a_sink_that_does_not_answer_is_replaced),
     ("two_jobs_at_once_on_one_leaf_have_a_sink_each", failures::two_jobs_at_once_on_one_leaf_have_a_sink_each),
     (

@@ -121,7 +121,9 @@ fn indexes<const N: usize>(given: &Fields, names: [&str; N]) -> Result<[u64; N],
 fn work(words: &[String], lab: &Path) -> Result<String, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let ["-d", device, "--yes", "--reg_name", register, "-i", index, "-o", options, access @ ..] = &words[..] else {
-        return Err(format!("usage: -d DEVICE --yes --reg_name REGISTER -i INDEXES -o OPTIONS --set FIELDS|--get, not {words:?}"));
+        return Err(format!(
+            "usage: -d DEVICE --yes --reg_name REGISTER -i INDEXES -o OPTIONS --set FIELDS|--get, not {words:?}"
+        ));
     };
     let device = device.split(',').next().unwrap_or_default();
     let lids = fs::read_to_string(lab.join("switch-lids")).map_err(|error| error.to_string())?;
@@ -161,7 +163,10 @@ fn work(words: &[String], lab: &Path) -> Result<String, String> {
         ["--get"] => Ok(table(&index, &now, known)),
         ["--set", change] => {
             for (field, new) in fields(change)? {
-                let (_, most) = known.iter().find(|(known, _)| *known == field).ok_or(format!("{field}: no field of {register}"))?;
+                let (_, most) = known
+                    .iter()
+                    .find(|(known, _)| *known == field)
+                    .ok_or(format!("{field}: no field of {register}"))?;
                 within(&field, new, *most)?;
                 now.insert(field, new);
             }
@@ -192,7 +197,9 @@ fn allowed(name: &str, new: &Fields, registers: &Registers) -> Result<(), String
     let (leaf, old) = (words[1], registers.get(name).cloned().unwrap_or_default());
     let leads = |analyser: u64| {
         registers.iter().any(|(other, fields)| {
-            other.starts_with(&format!("MPAR {leaf} ")) && value(fields, "enable") == 1 && value(fields, "pa_id") == analyser
+            other.starts_with(&format!("MPAR {leaf} "))
+                && value(fields, "enable") == 1
+                && value(fields, "pa_id") == analyser
         })
     };
     if words[0] == "MPAT" {

@@ -172,7 +172,7 @@ fn work(words: &[String], lab: &Path) -> Result<(), String> {
     replace(&folder.join("state"), &lines)?;
     crate::ibdump::deliver(lab);
     if fault == format!("kill {calls}") {
-        kill_caller();
+        kill_callers();
     }
     Ok(())
 }
@@ -202,16 +202,18 @@ fn log(folder: &Path, line: &str) -> usize {
     fs::read_to_string(folder.join("log")).expect("log").lines().count()
 }
 
-/// Kills the program that this is called by, through whatever lies in between.
-fn kill_caller() {
+/// Kills the program that this is called by, through whatever lies in between, and the hook that has started it.
+fn kill_callers() {
     let mut pid = std::os::unix::process::parent_id().to_string();
-    loop {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a caller");
+    let mut callers = Vec::new();
+    while let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) {
         let (name, rest) = stat.split_once(')').expect("a name");
+        let parent = rest.split_whitespace().nth(1).expect("a parent").to_owned();
         if name.ends_with("(ibscope") {
-            Command::new("kill").args(["-KILL", &pid]).status().expect("kill");
-            return;
+            callers.push(pid);
         }
-        rest.split_whitespace().nth(1).expect("a parent").clone_into(&mut pid);
+        pid = parent;
     }
+    assert!(!callers.is_empty(), "nobody to kill");
+    Command::new("kill").arg("-KILL").args(callers).status().expect("kill");
 }

@@ -91,7 +91,10 @@ fn fetch(effort: Effort<'_>, step: &CaptureStep, bytes: u64, folder: &Path) -> R
     let mut wanted = bytes - have;
     let mut sink = |chunk: &[u8]| {
         if Instant::now() >= effort.deadline {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "no time is left (run.deadline_s); the next try goes on from here"));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "no time is left (run.deadline_s); the next try goes on from here",
+            ));
         }
         let chunk = &chunk[..chunk.len().min(usize::try_from(wanted).unwrap_or(usize::MAX))];
         wanted -= chunk.len() as u64;

@@ -90,7 +90,8 @@ pub(super) fn stop(
         delete(&node, &[&step.file.to_string_lossy()])?;
         ended.bytes = None;
         // What ends well tells its status in the log, if there is room for that.
-        let why = if ended.exit_status.is_none() { ": nothing could be written; look whether the disk is full" } else { "" };
+        let why =
+            if ended.exit_status.is_none() { ": nothing could be written; look whether the disk is full" } else { "" };
         ended.remarks.push(format!("its file was empty and is deleted{why}"));
     }
     Ok(ended)

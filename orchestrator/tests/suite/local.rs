@@ -275,7 +275,8 @@ fn fetching_ends_by_the_deadline_and_is_gone_on_with() {
     let undone = undo::job(&config, 7, &slow, deadline).unwrap().remove(0);
     assert!(undone.is_restored && undone.captures.iter().all(|capture| capture.fetched.is_none()), "{undone:?}");
     let told = "no time is left (run.deadline_s); the next try goes on from here";
-    let is_told = |sink| undone.left.iter().any(|left| left.contains(&format!("-{sink}.pcap of {sink}")) && left.contains(told));
+    let is_told =
+        |sink| undone.left.iter().any(|left| left.contains(&format!("-{sink}.pcap of {sink}")) && left.contains(told));
     assert!(undone.left.len() == 2 && is_told("s1") && is_told("s2"), "{undone:?}");
     assert!(lab.mirrored().is_empty() && lab.processes().is_empty());
     // By hand nobody is in a hurry; a deadline that is over is only that for waiting.
