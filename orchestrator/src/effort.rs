@@ -114,11 +114,12 @@ impl<'a> Effort<'a> {
     /// Whether something is so.
     pub(crate) fn check(&self, check: &Check) -> Result<(), Refusal> {
         let output = self.command(&check.command)?;
-        if check.holds(&String::from_utf8_lossy(&output.stdout)) {
+        let said = String::from_utf8_lossy(&output.stdout);
+        if check.holds(&said) {
             return Ok(());
         }
         let place = check.command.node.as_deref().unwrap_or("here");
-        Err(format!("{place}: `{}` says {:?}", shown(&check.command.argv), printable(&output.stdout)))
+        Err(format!("{place}: `{}` {}", shown(&check.command.argv), check.instead(&said)))
     }
 
     /// Runs a program where the orchestrator runs, for what it prints.

@@ -2,7 +2,7 @@
 
 use crate::capture::CaptureBackend;
 use crate::guid;
-use crate::remote::quote;
+use crate::remote::{printable, quote};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -59,18 +59,32 @@ impl Check {
     pub fn holds(&self, stdout: &str) -> bool {
         self.expect.iter().all(|expect| expect.stands_in(stdout))
     }
+
+    /// What it says instead, a clause in a few words.
+    pub(crate) fn instead(&self, stdout: &str) -> String {
+        match self.expect.iter().find(|expect| !expect.stands_in(stdout)) {
+            Some(Expect::Field { name, value }) => match field(stdout, name) {
+                Some(found) => format!("says that {name} is {found}, not {value}"),
+                None => format!("does not tell {name}"),
+            },
+            _ => format!("says {:?}", printable(stdout.as_bytes())),
+        }
+    }
+}
+
+/// Value of a field in a table of mstreg's.
+fn field(stdout: &str, name: &str) -> Option<u64> {
+    stdout.lines().find_map(|line| {
+        let (field, found) = line.split_once('|')?;
+        (field.trim() == name).then(|| u64::from_str_radix(found.trim().strip_prefix("0x")?, 16).ok())?
+    })
 }
 
 impl Expect {
     fn stands_in(&self, stdout: &str) -> bool {
         match self {
             Self::Text(text) => stdout.lines().any(|line| line.contains(text)),
-            Self::Field { name, value } => stdout.lines().any(|line| {
-                let Some((field, found)) = line.split_once('|') else { return false };
-                let number =
-                    |text: &str| text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
-                field.trim() == name && number(found.trim()) == Some(*value)
-            }),
+            Self::Field { name, value } => field(stdout, name) == Some(*value),
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn registers_are_written_read_back_and_cleared() {
     // A register that does not keep what is written is found by reading it back.
     lab.switch_fault(Some(Fault::Forget(lab.topology.place("n002").1 as u8)));
     let told = hook(&lab, "prolog", 702);
-    assert!(told.contains("mirroring was switched on, but") && told.contains("--reg_name MPAR"), "{told}");
+    assert!(told.contains("mirroring was switched on, but") && told.contains("says that enable is 0, not 1"), "{told}");
     assert!(told.contains("all of it is undone"), "{told}");
     clean(&lab);
     // One that is on already belongs to somebody else.

@@ -39,7 +39,7 @@ fn planned(leaves: usize) {
 
     // Nodes of the job lie on all leaves, in an order of their own.
     let computes: Vec<&String> = places.keys().filter(|name| name.starts_with('n')).collect();
-    let chosen: Vec<&String> = (0..NODES).map(|index| computes[index * 7 % computes.len()]).collect();
+    let chosen: Vec<&String> = (0..NODES).map(|index| computes[index * 7 % NODES * computes.len() / NODES]).collect();
     assert_eq!(chosen.iter().collect::<BTreeSet<_>>().len(), NODES);
     let sinks: Vec<String> = (0..leaves).map(|leaf| format!("sink{leaf:02}")).collect();
     let addresses: Vec<(String, String)> = chosen
