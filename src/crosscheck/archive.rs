@@ -72,7 +72,12 @@ impl Archive {
 
     /// Who wrote it. eztrace does not say, but names locations in its own way.
     pub(super) fn tracer(&self) -> Tracer {
-        let is_eztrace = || self.locations.values().next().is_some_and(|(name, ..)| numbered(name, "P#").is_some() && name.contains("T#"));
+        let is_eztrace = || {
+            self.locations
+                .values()
+                .next()
+                .is_some_and(|(name, ..)| numbered(name, "P#").is_some() && name.contains("T#"))
+        };
         if self.creator.starts_with("Score-P") {
             Tracer::ScoreP(self.creator.clone())
         } else if self.creator.is_empty() && is_eztrace() {

@@ -66,7 +66,12 @@ pub(super) fn calls(trace: &Trace) -> Vec<CollectiveCalls> {
 }
 
 /// Promises and traffic by operation and pair, of pairs on different nodes; and whether there were communicators too large for that.
-pub(super) fn pairs(trace: &Trace, wire: &Wire, contexts: &Contexts, placement: &Placement) -> (Vec<CollectivePair>, bool) {
+pub(super) fn pairs(
+    trace: &Trace,
+    wire: &Wire,
+    contexts: &Contexts,
+    placement: &Placement,
+) -> (Vec<CollectivePair>, bool) {
     let mut rows: BTreeMap<(String, u32, u32), CollectivePair> = BTreeMap::new();
     let mut is_cut = false;
     let row = |operation: &str, src: u32, dst: u32| CollectivePair {

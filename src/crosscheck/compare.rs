@@ -42,6 +42,8 @@ pub enum Cause {
     SameNode,
     /// The tracer's own messages, which it leaves out of its trace.
     Tracer,
+    /// They were sent before the capture began, or after it ended.
+    OutsideCapture,
     /// The capture lost packets of the pair.
     Lost,
     /// Nothing that went between the two ranks was captured: another port, or another network.
@@ -55,6 +57,7 @@ impl Cause {
         match self {
             Self::SameNode => "same node",
             Self::Tracer => "tracer's own messages",
+            Self::OutsideCapture => "before or after the capture",
             Self::Lost => "lost in the capture",
             Self::NotCaptured => "not captured",
         }
@@ -110,7 +113,8 @@ impl Pair {
     #[must_use]
     pub fn excess(&self) -> (i128, i128) {
         let of = |of: fn(&Sums) -> u64| {
-            i128::from(of(&self.wire)) - i128::from(of(&self.tracer)) - i128::from(of(&self.trace)) + i128::from(of(&self.missing))
+            i128::from(of(&self.wire)) - i128::from(of(&self.tracer)) - i128::from(of(&self.trace))
+                + i128::from(of(&self.missing))
         };
         (of(|sums| sums.messages), of(|sums| sums.bytes))
     }
@@ -124,18 +128,22 @@ struct Side {
     tracer: Sums,
     communicators: BTreeMap<Option<i32>, BTreeSet<u32>>,
     contexts: BTreeMap<Option<i32>, BTreeSet<u32>>,
-    /// Tags of the wire are not all known.
-    is_folded: bool,
+    /// Messages of the trace that were sent before or after the capture.
+    outside: BTreeMap<Option<i32>, u64>,
+}
+
+/// What a comparison needs beside the trace.
+pub(super) struct Known<'a> {
+    pub(super) wire: &'a Wire,
+    pub(super) contexts: &'a Contexts,
+    pub(super) placement: &'a Placement,
+    /// Messages of the trace that were sent before or after the capture, by sender, receiver and tag.
+    pub(super) outside: &'a BTreeMap<(u32, u32, Option<i32>), u64>,
 }
 
 /// Compares all pairs of ranks between which the trace or the wire has messages.
-pub(super) fn pairs(
-    trace: &Trace,
-    wire: &Wire,
-    contexts: &Contexts,
-    placement: &Placement,
-    tolerance_percent: f64,
-) -> Vec<Pair> {
+pub(super) fn pairs(trace: &Trace, known: &Known<'_>, tolerance_percent: f64) -> Vec<Pair> {
+    let Known { wire, contexts, placement, outside } = known;
     let mut sides: BTreeMap<(u32, u32), Side> = BTreeMap::new();
     let by_pair = trace.tracer == Tracer::Table;
     // The wire first: whether its tags are known decides how those of the trace are added up.
@@ -173,18 +181,49 @@ pub(super) fn pairs(
         *side.trace.entry(tag).or_default() += stream.sums;
         side.communicators.entry(tag).or_default().insert(key.communicator);
     }
-    let is_eztrace = trace.tracer == Tracer::Eztrace;
+    let ends = (trace.tracer == Tracer::Eztrace).then(|| Ends::of(wire));
     sides
         .into_iter()
         .map(|((src, dst), mut side)| {
-            side.is_folded = unnamed.contains(&(src, dst));
+            let of_pair = (src, dst, Some(i32::MIN))..=(src, dst, Some(i32::MAX));
+            for (&(.., tag), messages) in outside.range(of_pair) {
+                *side.outside.entry(tag_of((src, dst), tag)).or_default() += messages;
+            }
             let traffic = wire.traffic.get(&(src, dst)).copied().unwrap_or_default();
             let back = wire.traffic.get(&(dst, src)).copied().unwrap_or_default();
             let is_same_node = placement.is_same_node(src, dst);
             let seen = Seen { traffic, is_captured: traffic.packets + back.packets > 0, is_same_node };
-            side.judge((src, dst), &seen, trace, is_eztrace, tolerance_percent)
+            let is_tracers = ends.as_ref().is_some_and(|ends| dst == 0 && ends.eztrace_is_last(src));
+            side.judge((src, dst), &seen, trace, is_tracers, tolerance_percent)
         })
         .collect()
+}
+
+/// When each rank sent its last messages.
+#[derive(Default)]
+struct Ends {
+    /// Of the program.
+    program: BTreeMap<u32, i64>,
+    /// Those that may be eztrace's.
+    tracer: BTreeMap<u32, i64>,
+}
+
+impl Ends {
+    fn of(wire: &Wire) -> Self {
+        let mut ends = Self::default();
+        for ((src, dst), envelope, sums) in wire.messages() {
+            let (Some(envelope), Some((_, last_ns))) = (envelope, sums.times_ns) else { continue };
+            let is_tracers = dst == 0 && envelope.world && EZTRACE_TAGS.contains(&envelope.tag);
+            let last = if is_tracers { &mut ends.tracer } else { &mut ends.program };
+            last.entry(src).and_modify(|last| *last = last_ns.max(*last)).or_insert(last_ns);
+        }
+        ends
+    }
+
+    /// eztrace sends when the program is done.
+    fn eztrace_is_last(&self, src: u32) -> bool {
+        self.tracer.get(&src) >= self.program.get(&src)
+    }
 }
 
 /// What is known of a pair beside its messages.
@@ -195,7 +234,14 @@ struct Seen {
 }
 
 impl Side {
-    fn judge(mut self, (src, dst): (u32, u32), seen: &Seen, trace: &Trace, is_eztrace: bool, tolerance_percent: f64) -> Pair {
+    fn judge(
+        mut self,
+        (src, dst): (u32, u32),
+        seen: &Seen,
+        trace: &Trace,
+        is_eztrace: bool,
+        tolerance_percent: f64,
+    ) -> Pair {
         let mut causes = BTreeSet::new();
         let total = |sums: &BTreeMap<Option<i32>, Sums>| {
             let mut total = Sums::default();
@@ -205,7 +251,7 @@ impl Side {
         let in_trace = total(&self.trace);
         let mut on_wire = total(&self.wire);
         on_wire += self.tracer;
-        if is_eztrace && dst == 0 {
+        if is_eztrace {
             let own = self.eztrace();
             self.tracer += own;
         }
@@ -223,7 +269,10 @@ impl Side {
             }
             let lacking = expected.messages.checked_sub(found.messages).zip(expected.bytes.checked_sub(found.bytes));
             let lacking = lacking.filter(|(messages, _)| *messages > 0);
-            let cause = lacking.and_then(|(messages, _)| seen.cause(found, missing.messages + messages));
+            let cause = lacking.and_then(|(messages, _)| {
+                let outside = self.outside.get(&tag).copied().unwrap_or(0);
+                seen.cause(found, messages, outside, missing.messages)
+            });
             if let (Some(cause), Some((messages, bytes))) = (cause, lacking) {
                 causes.insert(cause);
                 missing += Sums { messages, bytes };
@@ -255,12 +304,15 @@ impl Side {
         };
         let (messages, bytes) = pair.excess();
         let within = |excess: i128, of: u64| {
-            excess == 0 || tolerance_percent > 0.0 && excess.unsigned_abs() as f64 * 100.0 <= tolerance_percent * of as f64
+            excess == 0
+                || tolerance_percent > 0.0 && excess.unsigned_abs() as f64 * 100.0 <= tolerance_percent * of as f64
         };
         pair.verdict = match (pair.differences.is_empty(), pair.causes.is_empty()) {
             (true, true) => Verdict::Equal,
             (true, false) => Verdict::Explained,
-            _ if tolerance_percent > 0.0 && within(messages, in_trace.messages) && within(bytes, in_trace.bytes) => Verdict::Tolerated,
+            _ if tolerance_percent > 0.0 && within(messages, in_trace.messages) && within(bytes, in_trace.bytes) => {
+                Verdict::Tolerated
+            }
             _ => Verdict::Unexplained,
         };
         pair
@@ -292,13 +344,16 @@ impl Side {
 }
 
 impl Seen {
-    /// Why `messages` of the trace are not on the wire, where `found` of the same tag are.
-    fn cause(&self, found: Sums, messages: u64) -> Option<Cause> {
+    /// Why `messages` of the trace are not on the wire, where `found` of the same tag are, of which `outside` were sent before or after the capture, and
+    /// `before` of other tags are missing too.
+    fn cause(&self, found: Sums, messages: u64, outside: u64, before: u64) -> Option<Cause> {
         if self.is_same_node && found.messages == 0 {
             Some(Cause::SameNode)
         } else if !self.is_captured {
             Some(Cause::NotCaptured)
-        } else if messages <= self.traffic.lost_packets {
+        } else if messages <= outside {
+            Some(Cause::OutsideCapture)
+        } else if before + messages <= self.traffic.lost_packets {
             Some(Cause::Lost)
         } else {
             None

@@ -4,7 +4,7 @@
 //! communicator looks for the context that has most of its messages between the same ranks with the same tags; contexts that none has found
 //! belong to somebody else.
 
-use super::trace::{StreamKey, Tracer, Trace, fold};
+use super::trace::{StreamKey, Trace, Tracer, fold};
 use super::wire::Wire;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,11 @@ impl Contexts {
     /// Finds them.
     pub(super) fn find(trace: &Trace, wire: &Wire) -> Self {
         let mut contexts = Self::default();
-        contexts.own.extend(wire.messages().filter_map(|(_, envelope, _)| envelope.filter(|envelope| envelope.world)).map(|world| world.context));
+        contexts.own.extend(
+            wire.messages()
+                .filter_map(|(_, envelope, _)| envelope.filter(|envelope| envelope.world))
+                .map(|world| world.context),
+        );
         // By sender, receiver and tag: context, sender in it, messages.
         let mut seen: BTreeMap<(u32, u32, Option<i32>), Vec<(u32, u32, u64)>> = BTreeMap::new();
         for ((src, dst), envelope, sums) in wire.messages() {
@@ -41,7 +45,8 @@ impl Contexts {
                 let is_member = communicator.is_some_and(|communicator| {
                     let remote = communicator.remote.iter().flatten();
                     let at = |members: &[u32]| members.get(rank as usize) == Some(&key.src);
-                    at(&communicator.members) || communicator.remote.is_some() && at(&remote.copied().collect::<Vec<_>>())
+                    at(&communicator.members)
+                        || communicator.remote.is_some() && at(&remote.copied().collect::<Vec<_>>())
                 });
                 if is_member {
                     let scores = scores.entry(key.communicator).or_default();
@@ -59,16 +64,29 @@ impl Contexts {
     }
 }
 
-/// The context of Score-P's duplicate of `MPI_COMM_WORLD`: the first that no communicator of the trace has, with messages of tag 0 alone.
+/// The context of Score-P's duplicate of `MPI_COMM_WORLD`: the first that no communicator of the trace has, with messages of tag 0 alone, each rank's
+/// before its first message of the program or after its last.
 fn tracers(trace: &Trace, wire: &Wire, own: &BTreeSet<u32>) -> Option<u32> {
     if !matches!(trace.tracer, Tracer::ScoreP(_)) {
         return None;
     }
+    let mut program: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
+    for ((src, _), envelope, sums) in wire.messages() {
+        if envelope.is_some_and(|envelope| own.contains(&envelope.context))
+            && let Some((first_ns, last_ns)) = sums.times_ns
+        {
+            let times = program.entry(src).or_insert((first_ns, last_ns));
+            *times = (first_ns.min(times.0), last_ns.max(times.1));
+        }
+    }
+    let is_amid =
+        |src: u32, time_ns: i64| program.get(&src).is_some_and(|(first, last)| (first..last).contains(&&time_ns));
     let mut candidates: BTreeMap<u32, i64> = BTreeMap::new();
     let mut refused = BTreeSet::new();
     for ((src, _), envelope, sums) in wire.messages() {
         let Some(envelope) = envelope.filter(|envelope| !own.contains(&envelope.context)) else { continue };
-        if envelope.tag != 0 || envelope.rank != src {
+        let is_amid = sums.times_ns.is_some_and(|(first, last)| is_amid(src, first) || is_amid(src, last));
+        if envelope.tag != 0 || envelope.rank != src || is_amid {
             refused.insert(envelope.context);
         }
         let first_ns = sums.times_ns.map_or(i64::MAX, |times| times.0);

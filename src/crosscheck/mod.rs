@@ -10,17 +10,21 @@
 //! Nothing here holds a trace or a capture in memory: both sides are sums by stream when they meet.
 
 mod archive;
+mod clocks;
 mod collectives;
 mod compare;
 mod contexts;
+mod moments;
 pub mod otf2;
 mod placement;
 pub mod table;
 mod trace;
 mod wire;
 
+pub use clocks::{Clocks, Delays, RankClock, WireKey};
 pub use collectives::{CollectiveCalls, CollectivePair};
 pub use compare::{Cause, Difference, Pair, Verdict};
+pub use moments::Moments;
 pub use otf2::TraceError;
 pub use placement::Placement;
 pub use trace::{Sums, Trace, Tracer};
@@ -48,6 +52,8 @@ pub struct Crosscheck {
     pub tolerance_percent: f64,
     /// Pairs of ranks, point-to-point, sorted by sender and receiver.
     pub pairs: Vec<Pair>,
+    /// The clocks of the trace against that of the capture.
+    pub clocks: Clocks,
     /// Collective operations called.
     pub collective_calls: Vec<CollectiveCalls>,
     /// Collective operations by pair of ranks on different nodes, sorted by operation, sender and receiver.
@@ -79,10 +85,14 @@ pub enum CrosscheckError {
     )]
     NoStreams,
     /// MPI was not looked for.
-    #[error("MPI messages were not looked for: the profile was written by `analyze --no-mpi`; analyse the captures again without it")]
+    #[error(
+        "MPI messages were not looked for: the profile was written by `analyze --no-mpi`; analyse the captures again without it"
+    )]
     NoMpi,
     /// No rank is known.
-    #[error("no rank is known on the wire, so nothing can be compared: no MPI library was recognised; give --rankmap if the capture does not show ranks")]
+    #[error(
+        "no rank is known on the wire, so nothing can be compared: no MPI library was recognised; give --rankmap if the capture does not show ranks"
+    )]
     NoRanks,
     /// The trace has no messages, and the wire has.
     #[error(
@@ -108,13 +118,22 @@ pub enum CrosscheckError {
     },
 }
 
-/// Compares a trace with a profile.
+/// How to compare.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Options {
+    /// Differences up to this percentage of the trace's messages and bytes do not matter.
+    pub tolerance_percent: f64,
+    /// Leave point-to-point messages alone.
+    pub collectives_only: bool,
+}
+
+/// Compares a trace with a profile. `moments` are the times of the messages on the wire, where captures were read.
 pub fn crosscheck(
     trace: &Trace,
     profile: &Profile,
+    moments: &Moments<WireKey>,
     placement: &Placement,
-    tolerance_percent: f64,
-    collectives_only: bool,
+    options: &Options,
 ) -> Result<Crosscheck, CrosscheckError> {
     if !profile.mpi_read {
         return Err(CrosscheckError::NoMpi);
@@ -125,8 +144,11 @@ pub fn crosscheck(
     let wire = Wire::of(profile).ok_or(CrosscheckError::NoStreams)?;
     let contexts = Contexts::find(trace, &wire);
     let mut notes = trace.notes.clone();
-    let mut pairs = compare::pairs(trace, &wire, &contexts, placement, tolerance_percent);
-    if collectives_only {
+    let clocks = clocks::fit(trace, &wire, moments, &contexts);
+    let outside = clocks::outside(trace, &clocks, captured_ns(profile));
+    let known = compare::Known { wire: &wire, contexts: &contexts, placement, outside: &outside };
+    let mut pairs = compare::pairs(trace, &known, options.tolerance_percent);
+    if options.collectives_only {
         pairs.clear();
     } else {
         refuse(trace, &pairs, placement)?;
@@ -134,7 +156,10 @@ pub fn crosscheck(
     notes.extend(remarks(trace, &wire, &pairs, placement, profile));
     let (collectives, is_cut) = collectives::pairs(trace, &wire, &contexts, placement);
     if is_cut {
-        notes.push("promises of collective operations on communicators of more than 1024 ranks are not told by pair".to_owned());
+        notes.push(
+            "promises of collective operations on communicators of more than 1024 ranks are not told by pair"
+                .to_owned(),
+        );
     }
     let one_sided = trace.rma.iter().filter(|((src, dst), _)| !placement.is_same_node(*src, *dst));
     let node = |rank: u32| Some((rank, placement.node(rank)?.to_owned()));
@@ -144,13 +169,20 @@ pub fn crosscheck(
         events: trace.events,
         placement: placement.source,
         nodes: trace.all_ranks().into_iter().filter_map(node).collect(),
-        tolerance_percent,
+        tolerance_percent: options.tolerance_percent,
         pairs,
+        clocks,
         collective_calls: collectives::calls(trace),
         collectives,
         one_sided: one_sided.map(|(&(src, dst), &trace)| OneSided { src, dst, trace }).collect(),
         notes,
     })
+}
+
+/// Time of the first and last packet that was captured.
+fn captured_ns(profile: &Profile) -> (i64, i64) {
+    let times = profile.connections.iter().map(|row| (row.first_time_ns, row.last_time_ns));
+    times.fold((i64::MAX, i64::MIN), |all, row| (all.0.min(row.0), all.1.max(row.1)))
 }
 
 /// Refuses to call everything different.
@@ -187,7 +219,8 @@ fn remarks(trace: &Trace, wire: &Wire, pairs: &[Pair], placement: &Placement, pr
             wire.unknown.messages, wire.unknown.bytes
         ));
     }
-    let together: Vec<&Pair> = pairs.iter().filter(|pair| pair.wire.messages > 0 && placement.is_same_node(pair.src, pair.dst)).collect();
+    let together: Vec<&Pair> =
+        pairs.iter().filter(|pair| pair.wire.messages > 0 && placement.is_same_node(pair.src, pair.dst)).collect();
     if let Some(first) = together.first() {
         notes.push(format!(
             "{} pairs of ranks of one node, as {} says, have messages on the wire, ranks {} and {} among them: is the placement right?",
@@ -207,7 +240,10 @@ fn remarks(trace: &Trace, wire: &Wire, pairs: &[Pair], placement: &Placement, pr
         src.is_some() && src == dst && pair.src != pair.dst && !placement.is_same_node(pair.src, pair.dst)
     });
     if let Some(pair) = differs {
-        notes.push(format!("ranks {} and {} are at one endpoint of the capture and on two nodes as {} says", pair.src, pair.dst, placement.source));
+        notes.push(format!(
+            "ranks {} and {} are at one endpoint of the capture and on two nodes as {} says",
+            pair.src, pair.dst, placement.source
+        ));
     }
     let missed = pairs.iter().filter(|pair| pair.causes.contains(&Cause::NotCaptured)).count();
     if missed > 0 {

@@ -25,7 +25,9 @@ const MAX_COMPLAINT_BYTES: u64 = 1 << 16;
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The OTF2 tools are missing.
-    #[error("{PROGRAM} is not there, which reads OTF2 archives; install the OTF2 tools (Debian and Ubuntu: apt install otf2-tools)")]
+    #[error(
+        "{PROGRAM} is not there, which reads OTF2 archives; install the OTF2 tools (Debian and Ubuntu: apt install otf2-tools)"
+    )]
     NoTools,
     /// It could not be run.
     #[error("{PROGRAM} cannot be run: {0}")]
@@ -114,7 +116,9 @@ fn look(path: &Path) -> Result<(), TraceError> {
     let Err(source) = std::fs::File::open(path) else { return Ok(()) };
     let beside = [path.with_extension("def"), path.with_extension("")].into_iter().find(|beside| beside.exists());
     Err(match beside {
-        Some(beside) if source.kind() == io::ErrorKind::NotFound => TraceError::NoAnchor { path: path.to_owned(), beside },
+        Some(beside) if source.kind() == io::ErrorKind::NotFound => {
+            TraceError::NoAnchor { path: path.to_owned(), beside }
+        }
         _ => TraceError::Io { path: path.to_owned(), source },
     })
 }
@@ -299,7 +303,8 @@ impl Adding {
             }
             What::Rma { window, remote, sent, received } => {
                 let communicator = self.references.windows.get(&window).copied();
-                let communicator = communicator.ok_or_else(|| undefined(path, format!("window {window} is not defined")))?;
+                let communicator =
+                    communicator.ok_or_else(|| undefined(path, format!("window {window} is not defined")))?;
                 let remote = self.member(path, communicator, rank, remote)?;
                 for (pair, bytes) in [((rank, remote), sent), ((remote, rank), received)] {
                     if bytes > 0 {
@@ -338,16 +343,26 @@ impl Adding {
         // eztrace writes a number there that says nothing.
         let missing = self.references.events.iter().filter(short).count();
         if missing > 0 && trace.tracer != Tracer::Eztrace {
-            trace.notes.push(format!("{missing} locations of the trace have fewer events than its definitions say: it is incomplete"));
+            trace.notes.push(format!(
+                "{missing} locations of the trace have fewer events than its definitions say: it is incomplete"
+            ));
         }
         if self.flushes > 0 {
-            trace.notes.push(format!("the tracer wrote out its buffers {} times during the run, which delayed it", self.flushes));
+            trace.notes.push(format!(
+                "the tracer wrote out its buffers {} times during the run, which delayed it",
+                self.flushes
+            ));
         }
         if self.without_rank > 0 {
-            trace.notes.push(format!("{} communication events are at locations that belong to no rank and do not count", self.without_rank));
+            trace.notes.push(format!(
+                "{} communication events are at locations that belong to no rank and do not count",
+                self.without_rank
+            ));
         }
         if trace.sends.is_folded() {
-            trace.notes.push("the trace uses too many tags to keep them apart: messages are compared by pair of ranks".to_owned());
+            trace.notes.push(
+                "the trace uses too many tags to keep them apart: messages are compared by pair of ranks".to_owned(),
+            );
         }
         trace
     }

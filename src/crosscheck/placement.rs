@@ -43,7 +43,12 @@ impl Placement {
         };
         if let Some(rank) = ranks.iter().find(|rank| !nodes.contains_key(rank)) {
             let lines = text.lines().count();
-            return Err(wrong(lines, format!("rank {rank} has no place in it; give the output of mpirun --display-map, or a table `rank,host`")));
+            return Err(wrong(
+                lines,
+                format!(
+                    "rank {rank} has no place in it; give the output of mpirun --display-map, or a table `rank,host`"
+                ),
+            ));
         }
         Ok(Self { nodes, source: "the given file" })
     }
@@ -133,7 +138,8 @@ mod tests {
     use super::*;
 
     fn parse(text: &str, ranks: u32) -> Result<Vec<String>, String> {
-        let placement = Placement::parse(Path::new("map"), text, &(0..ranks).collect()).map_err(|error| error.to_string())?;
+        let placement =
+            Placement::parse(Path::new("map"), text, &(0..ranks).collect()).map_err(|error| error.to_string())?;
         Ok((0..ranks).map(|rank| placement.node(rank).unwrap_or_default().to_owned()).collect())
     }
 

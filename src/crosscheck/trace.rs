@@ -1,5 +1,6 @@
 //! What a trace of the application says, added up: the common form of OTF2 archives and plain tables.
 
+use super::moments::Moments;
 use foldhash::HashMap;
 use ibscope_parsers::tools::otf2_print::Collective;
 use serde::Serialize;
@@ -141,11 +142,20 @@ pub struct Stream {
 pub struct Messages {
     streams: HashMap<StreamKey, Stream>,
     folded: bool,
+    /// Times of single messages.
+    pub(super) moments: Moments<StreamKey>,
 }
 
 impl Messages {
     /// Adds messages.
-    pub fn add(&mut self, mut key: StreamKey, stream: Stream) {
+    pub fn add(&mut self, key: StreamKey, stream: Stream) {
+        if let (1, Some((time_ns, _))) = (stream.sums.messages, stream.times_ns) {
+            self.moments.add(key, time_ns);
+        }
+        self.count(key, stream);
+    }
+
+    fn count(&mut self, mut key: StreamKey, stream: Stream) {
         if self.folded {
             fold(&mut key);
         }
@@ -157,7 +167,7 @@ impl Messages {
         if !self.folded && self.streams.len() > MAX_STREAMS {
             self.folded = true;
             for (key, stream) in std::mem::take(&mut self.streams) {
-                self.add(key, stream);
+                self.count(key, stream);
             }
         }
     }

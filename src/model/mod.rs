@@ -5,6 +5,7 @@ pub mod clock;
 pub mod coverage;
 pub mod health;
 pub mod histogram;
+pub mod line;
 pub mod link;
 pub mod message;
 pub mod packet;

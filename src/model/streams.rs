@@ -43,8 +43,11 @@ impl Streams {
     /// Adds a message. `room` is how many new streams there may be in all; where there are too many it counts in none.
     pub fn record(&mut self, message: &MpiMessage, room: &mut usize) {
         let time_ns = (message.time_ns != PacketRecord::NO_TIME).then_some(message.time_ns);
-        let sums =
-            StreamSums { messages: 1, mpi_bytes: message.mpi_bytes, times_ns: time_ns.map(|time_ns| (time_ns, time_ns)) };
+        let sums = StreamSums {
+            messages: 1,
+            mpi_bytes: message.mpi_bytes,
+            times_ns: time_ns.map(|time_ns| (time_ns, time_ns)),
+        };
         let key = (message.form, plain(message.envelope.matching));
         if let Some(stream) = self.0.get_mut(&key) {
             stream.merge(sums);
@@ -70,9 +73,9 @@ impl Streams {
 /// The same envelope with one tag for all nonblocking collectives, where Open MPI is the only one to have such tags.
 fn plain(matching: Matching) -> Matching {
     match matching {
-        Matching::UcxTag(tag) if (tag.cast_signed() >> 40) < i64::from(NONBLOCKING_TAG) => {
-            Matching::UcxTag(((i64::from(NONBLOCKING_TAG) << 40) | (tag.cast_signed() & 0xFF_FFFF_FFFF)).cast_unsigned())
-        }
+        Matching::UcxTag(tag) if (tag.cast_signed() >> 40) < i64::from(NONBLOCKING_TAG) => Matching::UcxTag(
+            ((i64::from(NONBLOCKING_TAG) << 40) | (tag.cast_signed() & 0xFF_FFFF_FFFF)).cast_unsigned(),
+        ),
         Matching::Named(identity) if identity.collective && identity.tag < NONBLOCKING_TAG => {
             Matching::Named(Identity { tag: NONBLOCKING_TAG, ..identity })
         }

@@ -1,10 +1,13 @@
 //! Settled sums, and what is believed of them -> the tables of the profile.
 
 use crate::model::profile::{
-    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeats, SizeRow, StreamEnvelope, StreamRow, TimelineRow, Traffic,
+    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeats, SizeRow, StreamEnvelope, StreamRow,
+    TimelineRow, Traffic,
 };
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
-use crate::model::{Claim, ConnectionKey, Health, Histogram, Kind, Profile, QueuePair, SizeOf, StreamSums, Streams, TimingKey};
+use crate::model::{
+    Claim, ConnectionKey, Health, Histogram, Kind, Profile, QueuePair, SizeOf, StreamSums, Streams, TimingKey,
+};
 use crate::ranks::{Belief, Pairs};
 use ibscope_parsers::mpi::{Form, Identity, Operation, TagLayout};
 use std::collections::BTreeMap;

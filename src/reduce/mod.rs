@@ -18,8 +18,8 @@ pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 use crate::model::histogram::coarse_bucket;
 use crate::model::traffic::{MpiClass, MpiSums, Votes};
 use crate::model::{
-    Claim, Kind, MpiMessage, PacketRecord, Recorder, Seen, Sight, SizeOf, Sizes, Start, Streams, Sums, Timing, TimingKey,
-    Turn, Verb,
+    Claim, Kind, MpiMessage, PacketRecord, Recorder, Seen, Sight, SizeOf, Sizes, Start, Streams, Sums, Timing,
+    TimingKey, Turn, Verb,
 };
 use bins::{Bins, Count, Ruler, TimeSlot, TrafficSlot, TrafficSums};
 use std::collections::BTreeMap;
@@ -93,7 +93,13 @@ impl Accumulator {
     /// messages.
     #[must_use]
     pub fn new(bin_ns: Option<i64>, keeps_sizes: bool) -> Self {
-        Self { partials: Vec::new(), rulers: [bin_ns.map(Ruler::new); 2], keeps_sizes, streams_left: MAX_STREAMS, coarseness: 0 }
+        Self {
+            partials: Vec::new(),
+            rulers: [bin_ns.map(Ruler::new); 2],
+            keeps_sizes,
+            streams_left: MAX_STREAMS,
+            coarseness: 0,
+        }
     }
 
     /// Adds a packet.

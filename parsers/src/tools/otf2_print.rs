@@ -250,7 +250,9 @@ pub fn creator(line: &str) -> Option<&str> {
 /// Reads a line of events; `None` for lines that are none: headings, and attributes of the event before.
 pub fn event(line: &str) -> Result<Option<Event>, Malformed> {
     let (kind, rest) = word(line);
-    if kind.is_empty() || kind.len() == line.len() || !kind.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+    if kind.is_empty()
+        || kind.len() == line.len()
+        || !kind.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
     {
         return Ok(None);
     }
@@ -264,8 +266,12 @@ pub fn event(line: &str) -> Result<Option<Event>, Malformed> {
         "MPI_SEND" | "MPI_ISEND" => message(attributes, "Receiver: ").map(What::Send),
         "MPI_RECV" | "MPI_IRECV" => message(attributes, "Sender: ").map(What::Receive),
         "MPI_COLLECTIVE_END" | "NON_BLOCKING_COLLECTIVE_COMPLETE" => collective(attributes),
-        "RMA_PUT" => rma(attributes).map(|(window, remote, bytes)| What::Rma { window, remote, sent: bytes, received: 0 }),
-        "RMA_GET" => rma(attributes).map(|(window, remote, bytes)| What::Rma { window, remote, sent: 0, received: bytes }),
+        "RMA_PUT" => {
+            rma(attributes).map(|(window, remote, bytes)| What::Rma { window, remote, sent: bytes, received: 0 })
+        }
+        "RMA_GET" => {
+            rma(attributes).map(|(window, remote, bytes)| What::Rma { window, remote, sent: 0, received: bytes })
+        }
         "RMA_ATOMIC" => atomic(attributes),
         "BUFFER_FLUSH" => Some(What::Flush),
         _ => Some(What::Other),
@@ -274,7 +280,8 @@ pub fn event(line: &str) -> Result<Option<Event>, Malformed> {
 }
 
 fn is_of_interest(kind: &str) -> bool {
-    ["MPI_SEND", "MPI_ISEND", "MPI_RECV", "MPI_IRECV", "MPI_COLLECTIVE_END", "NON_BLOCKING_COLLECTIVE_COMPLETE"].contains(&kind)
+    ["MPI_SEND", "MPI_ISEND", "MPI_RECV", "MPI_IRECV", "MPI_COLLECTIVE_END", "NON_BLOCKING_COLLECTIVE_COMPLETE"]
+        .contains(&kind)
         || ["RMA_PUT", "RMA_GET", "RMA_ATOMIC"].contains(&kind)
 }
 
@@ -323,7 +330,8 @@ fn reference(text: &str, next: &str) -> Option<Option<u64>> {
     if text.starts_with("UNDEFINED") {
         return Some(None);
     }
-    let found = if next.is_empty() { last_reference(text) } else { named(text, next).map(|(_, reference, _)| reference) };
+    let found =
+        if next.is_empty() { last_reference(text) } else { named(text, next).map(|(_, reference, _)| reference) };
     found.map(Some)
 }
 

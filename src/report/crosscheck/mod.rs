@@ -12,7 +12,8 @@ use std::io::{self, Write};
 #[must_use]
 pub fn counts(crosscheck: &Crosscheck) -> [(Verdict, usize); 4] {
     let count = |verdict| crosscheck.pairs.iter().filter(|pair| pair.verdict == verdict).count();
-    [Verdict::Equal, Verdict::Explained, Verdict::Tolerated, Verdict::Unexplained].map(|verdict| (verdict, count(verdict)))
+    [Verdict::Equal, Verdict::Explained, Verdict::Tolerated, Verdict::Unexplained]
+        .map(|verdict| (verdict, count(verdict)))
 }
 
 /// True where everything is equal or explained.
@@ -34,7 +35,9 @@ pub fn csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
          missing_bytes,excess_messages,excess_bytes,wire_bytes,payload_bytes,retransmitted_wire_bytes"
     )?;
     for pair in &crosscheck.pairs {
-        let Pair { src, dst, trace, wire, tracer, missing, wire_bytes, payload_bytes, retransmitted_wire_bytes, .. } = pair;
+        let Pair {
+            src, dst, trace, wire, tracer, missing, wire_bytes, payload_bytes, retransmitted_wire_bytes, ..
+        } = pair;
         let (messages, bytes) = pair.excess();
         writeln!(
             out,
@@ -55,7 +58,14 @@ pub fn csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
             "{},{},{},,,,{},{},{},{},{},,,,,,,",
-            row.operation, row.src, row.dst, row.promised_bytes, row.wire_messages, row.wire_bytes, row.tracer.messages, row.tracer.bytes
+            row.operation,
+            row.src,
+            row.dst,
+            row.promised_bytes,
+            row.wire_messages,
+            row.wire_bytes,
+            row.tracer.messages,
+            row.tracer.bytes
         )?;
     }
     Ok(())
