@@ -41,6 +41,8 @@ pub(super) enum Command {
     Latency(Latency),
     /// Show rates over time, their peaks, and how large messages and packets are
     Rates(Rates),
+    /// Hold what the wire showed against a trace of the application: Score-P and others (OTF2), or a table
+    Crosscheck(super::crosscheck::Crosscheck),
     /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
     #[command(subcommand)]
     Capture(super::capture::Capture),
@@ -389,7 +391,7 @@ fn threads(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("expected a number from 0 (one per core) to {MAX_THREADS}"))
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "expected a number from 0 to 100".to_owned())?;
     if (0.0..=100.0).contains(&value) { Ok(value) } else { Err("expected a number from 0 to 100".to_owned()) }
 }

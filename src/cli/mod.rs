@@ -1,11 +1,13 @@
 //! The command line: arguments -> options -> one call of the pipeline -> one rendering.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 complete, 1 failed, 2 usage, 3 a result
-//! was written but less than `--min-coverage` percent of the records were decoded. A closed pipe is not an error.
+//! was written but less than `--min-coverage` percent of the records were decoded, 4 the wire differs from a
+//! trace and nothing explains it. A closed pipe is not an error.
 
 mod args;
 mod capture;
 mod commands;
+mod crosscheck;
 mod files;
 mod health;
 mod hook;
@@ -34,6 +36,7 @@ pub fn main() -> ExitCode {
         Command::Health(args) => health::run(args),
         Command::Latency(args) => latency::run(args),
         Command::Rates(args) => rates::run(args),
+        Command::Crosscheck(args) => crosscheck::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
     };

@@ -5,6 +5,7 @@
 
 pub mod collectives;
 mod columns;
+pub mod crosscheck;
 pub mod csv;
 pub mod figure;
 pub mod floor;
