@@ -15,6 +15,7 @@ mod input;
 mod latency;
 mod manifest;
 mod output;
+mod phases;
 mod rates;
 
 use args::{Cli, Command};
@@ -37,6 +38,7 @@ pub fn main() -> ExitCode {
         Command::Latency(args) => latency::run(args),
         Command::Rates(args) => rates::run(args),
         Command::Crosscheck(args) => crosscheck::run(args),
+        Command::Phases(args) => phases::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
     };
