@@ -1,8 +1,10 @@
 //! What can be typed.
 
 mod latency;
+mod watch;
 
 pub(super) use latency::{Latency, LatencyFormat, View};
+pub(super) use watch::Watch;
 
 use crate::model::link::Speed;
 use crate::pipeline::Moment;
@@ -41,6 +43,8 @@ pub(super) enum Command {
     Latency(Latency),
     /// Show rates over time, their peaks, and how large messages and packets are
     Rates(Rates),
+    /// Show a capture while it grows: rates, pairs, sizes, what goes wrong; and its totals at the end
+    Watch(Watch),
     /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
     #[command(subcommand)]
     Capture(super::capture::Capture),

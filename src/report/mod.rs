@@ -11,6 +11,7 @@ pub mod floor;
 pub mod health;
 pub mod json;
 pub mod latency;
+pub mod live;
 pub mod matrix;
 pub mod messages;
 pub mod packets;
