@@ -1,9 +1,13 @@
 //! What can be typed.
 
+mod compare;
 mod latency;
+mod trace;
 mod watch;
 
+pub(super) use compare::Compare;
 pub(super) use latency::{Latency, LatencyFormat, View};
+pub(super) use trace::Trace;
 pub(super) use watch::Watch;
 
 use crate::model::link::Speed;
@@ -43,6 +47,10 @@ pub(super) enum Command {
     Latency(Latency),
     /// Show rates over time, their peaks, and how large messages and packets are
     Rates(Rates),
+    /// Show two profiles side by side: what differs, by how much, and whether that may be chance
+    Compare(Compare),
+    /// Write messages as trace events, which Perfetto opens: ranks as tracks, messages as flows
+    Trace(Trace),
     /// Show a capture while it grows: rates, pairs, sizes, what goes wrong; and its totals at the end
     Watch(Watch),
     /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest

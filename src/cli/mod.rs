@@ -6,6 +6,7 @@
 mod args;
 mod capture;
 mod commands;
+mod compare;
 mod files;
 mod health;
 mod hook;
@@ -14,6 +15,7 @@ mod latency;
 mod manifest;
 mod output;
 mod rates;
+mod trace;
 mod watch;
 
 use args::{Cli, Command};
@@ -35,6 +37,8 @@ pub fn main() -> ExitCode {
         Command::Health(args) => health::run(args),
         Command::Latency(args) => latency::run(args),
         Command::Rates(args) => rates::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Trace(args) => trace::run(args),
         Command::Watch(args) => watch::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),

@@ -43,7 +43,7 @@ pub(super) fn run(args: &Watch) -> anyhow::Result<ExitCode> {
     }
     let interval = Duration::from_nanos(args.interval.unsigned_abs());
     let (send, looks) = mpsc::channel();
-    let mut watched = Watched { args, interval, patience: &patience, looks, progress: Progress::new(options.names.clone()) };
+    let mut watched = Watched { args, interval, patience: &patience, looks, progress: Progress::new(options.names.clone()), before: None };
     let profile = std::thread::scope(|scope| {
         let work = || {
             // Nobody listens any more where the user has gone.
@@ -82,6 +82,8 @@ struct Watched<'a> {
     patience: &'a Patience,
     looks: Receiver<Live>,
     progress: Progress,
+    /// The last look.
+    before: Option<Instant>,
 }
 
 impl Watched<'_> {
@@ -104,12 +106,9 @@ impl Watched<'_> {
     }
 
     fn lines(&mut self) -> io::Result<()> {
-        let mut before = Instant::now();
         let mut has_header = false;
         while let Ok(look) = self.looks.recv() {
-            let now = Instant::now();
-            self.progress.look(look, now - before);
-            before = now;
+            self.look(look);
             output::results(|out| {
                 if !has_header {
                     writeln!(out, "{}", live::header())?;
@@ -124,10 +123,8 @@ impl Watched<'_> {
     fn screen(&mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
         let color = output::style(self.args.color).color;
         let place = self.args.place.display().to_string();
-        let mut before = Instant::now();
-        let mut is_waiting = true;
         loop {
-            let state = match (self.patience.is_over(), is_waiting) {
+            let state = match (self.patience.is_over(), self.before.is_none()) {
                 (true, _) => "ending",
                 (false, true) => "waiting for packets",
                 (false, false) => "following",
@@ -136,9 +133,7 @@ impl Watched<'_> {
             loop {
                 match self.looks.recv_timeout(KEY_WAIT) {
                     Ok(look) => {
-                        let now = Instant::now();
-                        self.progress.look(look, now - before);
-                        (before, is_waiting) = (now, false);
+                        self.look(look);
                         break;
                     }
                     Err(RecvTimeoutError::Timeout) => {}
@@ -149,6 +144,13 @@ impl Watched<'_> {
                 }
             }
         }
+    }
+
+    /// Takes the sums as they are now. The first come one interval after the first packet, however long that was waited for.
+    fn look(&mut self, live: Live) {
+        let now = Instant::now();
+        self.progress.look(live, self.before.map_or(self.interval, |before| now - before));
+        self.before = Some(now);
     }
 
     /// Looks for keys without waiting; true where the screen is to be drawn again.

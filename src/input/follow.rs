@@ -29,7 +29,7 @@ const MAX_NOTES: usize = 16;
 /// When to end.
 #[derive(Clone, Debug, Default)]
 pub struct Patience {
-    /// Set from outside: what is there is the end.
+    /// Set from outside: what was read is the end.
     pub stop: Arc<AtomicBool>,
     /// What is there at the start is all that is wanted; a FIFO is read to its end all the same.
     pub until_now: bool,
@@ -42,10 +42,6 @@ impl Patience {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// True where what has no more bytes will have none.
-    fn ends_here(&self) -> bool {
-        self.until_now || self.is_over()
-    }
 }
 
 /// One input that grows. The files of a folder follow each other in it, in the order in which they were written.
@@ -303,8 +299,12 @@ impl Tail {
 impl Read for Tail {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
+            // However much more is there.
+            if self.patience.is_over() {
+                return Ok(0);
+            }
             let count = self.file.read(buffer)?;
-            if count > 0 || self.patience.ends_here() || self.is_left {
+            if count > 0 || self.patience.until_now || self.is_left {
                 return Ok(count);
             }
             if self.looks.is_multiple_of(PAUSES) {
@@ -362,17 +362,19 @@ impl Piped {
 
 impl Read for Piped {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
+        // However much more may come.
+        while !self.patience.is_over() {
             let count = self.chunk.read(buffer)?;
             if count > 0 {
                 return Ok(count);
             }
             match self.chunks.recv_timeout(PAUSE) {
                 Ok(chunk) => self.chunk = io::Cursor::new(chunk?),
-                Err(RecvTimeoutError::Timeout) if !self.patience.is_over() => {}
-                Err(_) => return Ok(0),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        Ok(0)
     }
 }
 

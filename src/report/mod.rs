@@ -5,6 +5,7 @@
 
 pub mod collectives;
 mod columns;
+pub mod compare;
 pub mod csv;
 pub mod figure;
 pub mod floor;
@@ -19,6 +20,7 @@ pub mod ranks;
 pub mod rates;
 pub mod text;
 pub mod timeline;
+pub mod trace;
 mod units;
 mod who;
 

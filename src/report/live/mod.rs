@@ -22,6 +22,8 @@ pub struct Progress {
     live: Live,
     /// The moment of the capture up to which rates are told, nanoseconds since the epoch.
     reached_ns: Option<i64>,
+    /// Time that the rates so far cover.
+    watched_ns: i64,
     /// Bytes on the wire per second, by look, the last one at the end.
     rates: VecDeque<f64>,
     /// The last rate of packets per second.
@@ -69,6 +71,7 @@ impl Progress {
             None => last_ns,
             Some(reached_ns) => Some(reached_ns.saturating_add(interval_ns)),
         };
+        self.watched_ns = self.watched_ns.saturating_add(interval_ns);
         // Copies may be told from repeats only now: then there is less than before.
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 * 1e9 / interval_ns as f64;
         let wire = rate(traffic.wire_bytes, before.wire_bytes);
@@ -134,11 +137,10 @@ impl Progress {
         self.rates.back().copied().unwrap_or(0.0)
     }
 
-    /// Bytes on the wire per second, over all of the capture.
+    /// Bytes on the wire per second, over all looks.
     fn mean(&self) -> f64 {
-        let span_ns = self.span_ns();
         let (traffic, _) = self.live.total();
-        if span_ns == 0 { 0.0 } else { traffic.wire_bytes as f64 * 1e9 / span_ns as f64 }
+        traffic.wire_bytes as f64 * 1e9 / self.watched_ns.max(1) as f64
     }
 }
 

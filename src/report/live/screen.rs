@@ -13,14 +13,16 @@ use std::time::Duration;
 /// Columns of the totals, and of the sizes of messages.
 const TOTALS_WIDTH: u16 = 38;
 const SIZES_WIDTH: u16 = 46;
-/// Lines of the rate over time, with its frame.
+/// Most lines of the rate over time and of the totals, with their frames; the least.
 const RATE_HEIGHT: u16 = 16;
+const LOW_HEIGHT: u16 = 8;
 
 /// Draws what is known. `place` is what is followed, `state` what is done with it; `color` allows colours.
 pub fn draw(frame: &mut Frame<'_>, progress: &Progress, (place, state): (&str, &str), every: Duration, color: bool) {
     let look = Look { color };
+    let rate_height = (frame.area().height / 2).clamp(LOW_HEIGHT, RATE_HEIGHT);
     let [title, above, below, keys] =
-        Layout::vertical([Constraint::Length(1), Constraint::Max(RATE_HEIGHT), Constraint::Min(5), Constraint::Length(1)])
+        Layout::vertical([Constraint::Length(1), Constraint::Max(rate_height), Constraint::Min(5), Constraint::Length(1)])
             .areas(frame.area());
     let narrow = frame.area().width < TOTALS_WIDTH + SIZES_WIDTH;
     let heading = Line::from(vec![
@@ -75,8 +77,7 @@ fn draw_rate(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect
     let title = Line::from(vec![
         Span::styled(format!(" {} ", bytes_per_second(progress.rate())), look.strong()),
         Span::raw(format!(
-            "{}   mean {}   peak {} ",
-            per_second(progress.packets_per_s).replace(" /s", " packets/s"),
+            "  mean {}  peak {} ",
             bytes_per_second(progress.mean()),
             bytes_per_second(progress.peak)
         )),
@@ -102,21 +103,22 @@ fn draw_totals(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Re
     let rows = [
         ("time", format!("{:.3} s", progress.span_ns() as f64 / 1e9), plain),
         ("packets", group(traffic.packets), plain),
+        ("packets now", per_second(progress.packets_per_s), plain),
         ("wire", bytes(traffic.wire_bytes), plain),
-        ("payload", bytes(traffic.payload_bytes), plain),
         ("messages", group(traffic.messages), plain),
-        ("connections", group(live.connections), plain),
         (
             "repeated",
             format!("{}  {}", group(repeats.packets()), percent(repeats.packets(), traffic.packets)),
             bad(repeats.packets()),
         ),
         ("decoded", format!("{decoded} of {}", group(coverage.records)), bad(coverage.failed())),
-        ("other frames", group(coverage.other()), plain),
-        ("mirror copies", group(coverage.mirror_copies), plain),
         ("wrong ICRC", group(coverage.icrc_bad), bad(coverage.icrc_bad)),
-        ("cut short", group(coverage.truncated), plain),
         ("dropped", group(coverage.interface_drops), bad(coverage.interface_drops)),
+        ("mirror copies", group(coverage.mirror_copies), plain),
+        ("payload", bytes(traffic.payload_bytes), plain),
+        ("connections", group(live.connections), plain),
+        ("other frames", group(coverage.other()), plain),
+        ("cut short", group(coverage.truncated), plain),
     ];
     let rows = rows.into_iter().map(|(name, value, style)| {
         Row::new([Cell::new(Span::styled(name, look.faint())), Cell::new(Line::styled(value, style).right_aligned())])
@@ -175,7 +177,7 @@ fn draw_sizes(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rec
             Cell::new(Line::from(size_range(sums)).right_aligned()),
             Cell::new(Line::from(group(sums.count)).right_aligned()),
             // What is there has a bar, however short.
-            Cell::new(Span::styled("█".repeat(length.max(1)), look.bar())),
+            Cell::new(Span::styled("▆".repeat(length.max(1)), look.bar())),
         ])
     });
     let header = ["payload bytes", "count", ""].map(|name| Cell::new(Line::from(name).right_aligned()));
