@@ -41,6 +41,8 @@ pub(super) enum Command {
     Latency(Latency),
     /// Show rates over time, their peaks, and how large messages and packets are
     Rates(Rates),
+    /// Write one HTML file that shows all of a profile; it needs no network
+    Report(super::report::Report),
     /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
     #[command(subcommand)]
     Capture(super::capture::Capture),

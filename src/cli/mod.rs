@@ -14,6 +14,7 @@ mod latency;
 mod manifest;
 mod output;
 mod rates;
+mod report;
 
 use args::{Cli, Command};
 use clap::Parser as _;
@@ -34,6 +35,7 @@ pub fn main() -> ExitCode {
         Command::Health(args) => health::run(args),
         Command::Latency(args) => latency::run(args),
         Command::Rates(args) => rates::run(args),
+        Command::Report(args) => report::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
     };
