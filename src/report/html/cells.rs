@@ -75,12 +75,15 @@ pub(super) fn pack(profile: &Profile) -> io::Result<Cells> {
     let mut bin_ns = profile.bin_ns.max(0);
     join(&mut cells);
     let most_bytes = BYTES + BYTES_PER_END * ends.len();
+    let mut most_cells = MAX_CELLS;
     let packed = loop {
-        if cells.len() <= MAX_CELLS {
+        if cells.len() <= most_cells {
             let packed = deflate(&pairs, &cells, bin_ns)?;
             if packed.len() <= most_bytes {
                 break packed;
             }
+            // Wider bins have larger numbers: what would not fit with these needs no try.
+            most_cells = cells.len() * most_bytes / packed.len();
         }
         // One bin cannot be made wider.
         let is_one = cells.first().map(|cell| cell.0) == cells.last().map(|cell| cell.0);

@@ -12,6 +12,8 @@ function chart(id, height, label, option) {
   const axis = (own) => ({
     ...own,
     nameTextStyle: text,
+    nameLocation: "middle",
+    nameGap: own.type === "category" ? 30 : 48,
     axisLabel: { ...text, ...own.axisLabel },
     axisLine: { lineStyle: { color: color("line") } },
     axisTick: { lineStyle: { color: color("line") }, alignWithLabel: false },
@@ -20,14 +22,14 @@ function chart(id, height, label, option) {
   charts[id].setOption({
     animation: false,
     textStyle: text,
-    grid: { left: 62, right: 16, top: option.legend ? 34 : 22, bottom: 46 },
+    grid: { left: 70, right: 16, top: option.legend ? 34 : 22, bottom: 46 },
     tooltip: {
       trigger: "axis", axisPointer: { type: "shadow", shadowStyle: { color: color("cross") } }, confine: true,
       backgroundColor: color("card"), borderColor: color("line"), textStyle: { color: color("text"), fontSize: 13 },
       // What is shown are numbers and names that this program has made.
       formatter: option.tip,
     },
-    legend: option.legend ? { top: 0, left: 56, textStyle: text, itemWidth: 14, itemHeight: 9, icon: "roundRect", selectedMode: false, data: option.legend } : { show: false },
+    legend: option.legend ? { top: 0, left: 64, textStyle: text, itemWidth: 14, itemHeight: 9, icon: "roundRect", selectedMode: false, data: option.legend } : { show: false },
     xAxis: axis(option.x),
     yAxis: axis(option.y),
     series: option.series,
@@ -104,7 +106,7 @@ function drawHistogram(whole) {
   const median = at.findIndex((bar) => start(bar + 1) > whole.median_ns);
   $("histogram-title").textContent = `${sentence(INTERVALS[whole.interval] ?? whole.interval)}${whole.verb ? `, ${whole.verb}` : ""}: ${group(whole.samples)} samples`;
   chart("histogram", 300, `Histogram of ${whole.samples} times: median ${time(whole.median_ns)}, 90 % within ${time(whole.p90_ns)}, 99 % within ${time(whole.p99_ns)}, at most ${time(whole.max_ns)}`, {
-    x: { type: "category", data: at.map((bar) => time(start(bar))), name: "time, bars of equal ratio", nameLocation: "middle", nameGap: 30, boundaryGap: true, axisLabel: { hideOverlap: true, align: "center" } },
+    x: { type: "category", data: at.map((bar) => time(start(bar))), name: "time, from; bars of equal ratio", boundaryGap: true, axisLabel: { hideOverlap: true, align: "center" } },
     y: { type: "value", name: "samples", axisLabel: { formatter: count }, minInterval: 1 },
     tip: ([{ dataIndex }]) => {
       const bar = bars.get(at[dataIndex]);
@@ -139,7 +141,7 @@ function drawBySize(rows) {
   $("by-size-title").textContent = "By message size: median, and the interval of 80 %";
   const label = rows.map((row) => `${sizeClass(row.from_bytes)}: median ${time(row.median_ns)}`).join("; ");
   chart("by-size", 300, `Median by message size. ${label}`, {
-    x: { type: "category", data: rows.map((row) => bytes(row.from_bytes)), name: "message size, from", nameLocation: "middle", nameGap: 30, axisLabel: { hideOverlap: true } },
+    x: { type: "category", data: rows.map((row) => bytes(row.from_bytes)), name: "message size, from", axisLabel: { hideOverlap: true } },
     y: { type: "value", name: "time", min: low, max: Math.max(high, low + 1), interval: 1, axisLabel: { formatter: (power) => time(10 ** power) } },
     legend: ["80 % of the samples", "median"],
     tip: ([{ dataIndex }]) => {
@@ -191,7 +193,7 @@ function drawSizes() {
   const share = (kind) => sums.map((sum) => (all[kind] > 0 ? (sum[kind] * 100) / all[kind] : 0));
   const what = distribution === "packets" ? "packets" : "messages";
   chart("size-chart", 280, `Sizes of ${DISTRIBUTIONS[distribution]}, by power of two: shares of ${group(all.count)} ${what} and of their ${bytes(all.bytes)}; the table below has the numbers`, {
-    x: { type: "category", data: at.map((size) => bytes(from(size))), name: "size, by power of two, from", nameLocation: "middle", nameGap: 30, axisLabel: { hideOverlap: true } },
+    x: { type: "category", data: at.map((size) => bytes(from(size))), name: "size, by power of two, from", axisLabel: { hideOverlap: true } },
     y: { type: "value", name: "share", axisLabel: { formatter: "{value} %" } },
     legend: [`of the ${what}`, "of their bytes"],
     tip: ([{ dataIndex }]) => {

@@ -105,7 +105,9 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
         tile("MPI messages", group(mpi), format!("{}; {of_collectives} collective", bytes(mpi_bytes)), false)
     });
     tiles.push(tile("On the wire", bytes(total.wire_bytes), counted(total.packets, "packet"), false));
-    if let Ok(rates) = rates::rates(profile, None, None, DEFAULT_WINDOW_NS) {
+    // A bin that is wider than the capture has no rate.
+    let has_rate = i64::try_from(span_ns).is_ok_and(|span_ns| profile.bin_ns <= span_ns);
+    if let Some(rates) = rates::rates(profile, None, None, DEFAULT_WINDOW_NS).ok().filter(|_| has_rate) {
         let peak = rates.peak(rates.total.peaks[WIRE_BYTES]);
         let mean = rates.mean(rates.total.sums[WIRE_BYTES]);
         let rate = |value: f64| format!("{}/s", bytes(value.round() as u64));

@@ -26,27 +26,27 @@ function svg(name, attributes, text) {
 function drawGraph() {
   const leaves = [...new Set(report.endpoints.map(({ leaf }) => leaf ?? ""))].sort();
   const known = leaves.some((leaf) => leaf !== "");
-  const many = report.endpoints.length > MOST_NODES;
-  const byLeaf = many && known && leaves.length > 1;
   const leafOf = report.endpoints.map(({ leaf }) => leaves.indexOf(leaf ?? ""));
-  const edges = edgesOf(byLeaf ? (endpoint) => leafOf[endpoint] : (endpoint) => endpoint);
+  const many = report.endpoints.length > MOST_NODES;
+  const byLeaf = many && known && leaves.length > 1 && leaves.length <= MOST_NODES;
+  // Where there are too many ports and nothing says which belong together, neighbours by address do.
+  const block = many && !byLeaf ? Math.ceil(report.endpoints.length / MOST_NODES) : 1;
+  const edges = edgesOf(byLeaf ? (endpoint) => leafOf[endpoint] : (endpoint) => Math.floor(endpoint / block));
   $("graph").hidden = edges.length === 0;
   if (edges.length === 0) return;
   const shownEdges = edges.slice(0, MOST_EDGES);
-  const talking = new Set(shownEdges.flatMap(({ ends }) => ends));
+  const withLeaves = known && !many;
+  const nodes = [...new Set(edges.flatMap(({ ends }) => ends))];
   // Ports of one leaf stand together.
-  let nodes = [...talking];
-  if (byLeaf) nodes.sort((a, b) => a - b);
-  else nodes.sort((a, b) => leafOf[a] - leafOf[b] || a - b);
-  if (nodes.length > 4 * MOST_NODES) {
-    const kept = new Set();
-    for (const { ends } of shownEdges) if (kept.size < 4 * MOST_NODES) ends.forEach((end) => kept.add(end));
-    nodes = nodes.filter((node) => kept.has(node));
-  }
+  nodes.sort((a, b) => (withLeaves ? leafOf[a] - leafOf[b] : 0) || a - b);
+  const name = (node) => {
+    if (byLeaf) return leaves[node] || "no leaf known";
+    const last = Math.min((node + 1) * block, report.endpoints.length) - 1;
+    return block === 1 ? endpointName(node) : `${endpointName(node * block)} … ${endpointName(last)}`;
+  };
   const place = new Map(nodes.map((node, at) => [node, at]));
   const name = (node) => (byLeaf ? leaves[node] || "no leaf known" : endpointName(node));
-  const withLeaves = known && !byLeaf;
-  const radius = nodes.length > 24 ? 250 : 190;
+  const radius = Math.min(250, 90 + 14 * nodes.length);
   const [width, height] = [760, 2 * radius + (withLeaves ? 190 : 130)];
   const centre = [width / 2, height / 2];
   const gaps = withLeaves ? new Set(nodes.map((node) => leafOf[node])).size : 0;
@@ -62,21 +62,22 @@ function drawGraph() {
   });
   const point = (own, far) => [centre[0] + far * Math.cos(own), centre[1] + far * Math.sin(own)];
   const most = edges[0].sent[0] + edges[0].sent[1];
+  // Many edges are drawn finer.
+  const fine = Math.min(1, (16 / shownEdges.length) ** 0.5);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", class: "graph" });
   const heaviest = edges.slice(0, 3).map(({ ends, sent }) => `${name(ends[0])} and ${name(ends[1])} ${bytes(sent[0] + sent[1])}`).join("; ");
-  picture.append(svg("title", {}, `Communication graph of ${nodes.length} ${byLeaf ? "leaf switches" : "ports"}; most payload between ${heaviest}`));
+  picture.append(svg("title", {}, `Communication graph of ${nodes.length} ${byLeaf ? "leaf switches" : block > 1 ? "groups of ports" : "ports"}; most payload between ${heaviest}`));
   const highlight = (node) => picture.querySelectorAll(".edge").forEach((line) => line.classList.toggle("faded", node !== null && !line.dataset.ends.split(" ").includes(String(node))));
   shownEdges.slice().reverse().forEach(({ ends, sent }) => {
     const at = ends.map((end) => place.get(end));
-    if (at.includes(undefined)) return;
     const [[ax, ay], [bx, by]] = at.map((index) => point(angles[index], radius));
     const sum = sent[0] + sent[1];
     const share = sum / most;
     const bend = 0.25;
     const [mx, my] = [(ax + bx) / 2 + (centre[0] - (ax + bx) / 2) * bend, (ay + by) / 2 + (centre[1] - (ay + by) / 2) * bend];
     const line = svg("path", {
-      d: `M ${ax} ${ay} Q ${mx} ${my} ${bx} ${by}`, class: "edge", "stroke-width": (0.8 + 9 * Math.sqrt(share)).toFixed(2),
-      "stroke-opacity": (0.25 + 0.55 * Math.sqrt(share)).toFixed(2), "data-ends": ends.join(" "),
+      d: `M ${ax} ${ay} Q ${mx} ${my} ${bx} ${by}`, class: "edge", "stroke-width": ((0.8 + 9 * Math.sqrt(share)) * Math.max(fine, 0.12)).toFixed(2),
+      "stroke-opacity": ((0.25 + 0.55 * Math.sqrt(share)) * Math.max(fine, 0.5)).toFixed(2), "data-ends": ends.join(" "),
     });
     line.addEventListener("pointermove", (event) => {
       const box = element("div");
@@ -107,7 +108,7 @@ function drawGraph() {
   $("graph-body").replaceChildren(picture);
   const left = [];
   if (edges.length > shownEdges.length) left.push(`the ${group(shownEdges.length)} heaviest of ${group(edges.length)} edges`);
-  if (byLeaf) left.push(`${group(report.endpoints.length)} ports added up by their leaf switches`);
+  if (many) left.push(`${group(report.endpoints.length)} ports, added up by ${byLeaf ? "their leaf switches" : `${block} neighbours each`}; what these send each other is not`);
   const what = left.length > 0 ? ` Shown: ${left.join("; ")}.` : "";
   $("graph-note").textContent = `Edges are as wide as the root of the payload that goes either way, over all of the capture.${known ? " Arcs are leaf switches, as the manifest of the run names them." : ""}${what}`;
 }

@@ -1,6 +1,6 @@
 // The heat map: a canvas of cells with totals at its margins, and one above it for the cursor. Zooms in units of labels.
 
-const TOTALS = 56, GAP = 6, AXIS_TITLE = 20, MOST_CELL = 92;
+const TOTALS = 56, GAP = 6, AXIS_TITLE = 20, MOST_CELL = 124;
 
 class HeatMap {
   /// `events`: `over(row, column, x, y)`, `out()`, `pick(row, column)`.
@@ -35,10 +35,10 @@ class HeatMap {
     const label = Math.min(Math.ceil(widest), 120);
     const left = AXIS_TITLE + label + 8;
     const room = this.canvas.parentElement.clientWidth - left - TOTALS - GAP - 2;
-    const side = Math.floor(Math.max(120, Math.min(room, size * MOST_CELL, Math.max(360, innerHeight * 0.86))));
+    const side = Math.floor(Math.max(120, Math.min(room, size * MOST_CELL, Math.max(360, innerHeight * 0.8))));
     // Names on top are turned where they are long.
     const span = side / this.range[2];
-    const turned = label > span - 6 && label > 26;
+    const turned = label > span - 6 && label > 44;
     const above = AXIS_TITLE + (turned ? label : 14) + 8;
     this.box = { left, top: above, side, turned, width: left + side + GAP + TOTALS + 2, height: above + side + GAP + TOTALS + 2 };
     return this.box;
@@ -49,6 +49,8 @@ class HeatMap {
     const context = prepare(this.canvas, width, height);
     prepare(this.top, width, height);
     const [x0, y0, span] = this.range;
+    // Where the cells are, for those who look at the page from outside.
+    this.top.dataset.plot = [left, top, side, x0, y0, span].join(" ");
     const ratio = this.canvas.width / width;
     context.fillStyle = color("none");
     context.fillRect(left, top, side, side);
@@ -169,8 +171,8 @@ class HeatMap {
     const clip = (text) => (text.length > 18 ? `${text.slice(0, 17)}…` : text);
     const every = (room) => [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000].find((step) => step * cell >= room) ?? 5000;
     const widest = Math.max(...order.filter((_, at) => at % Math.ceil(size / 64) === 0).map((label) => context.measureText(clip(labels[label].text)).width));
-    const down = every(15);
-    const across = turned ? every(15) : every(widest + 8);
+    const down = every(18);
+    const across = turned ? every(16) : every(widest + 8);
     context.fillStyle = color("text");
     context.textBaseline = "middle";
     for (let at = Math.max(0, Math.floor(y0)); at < Math.min(size, y0 + span); at += 1) {

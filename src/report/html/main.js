@@ -42,7 +42,7 @@ function sections() {
 
 function navigation() {
   const shownSections = [...document.querySelectorAll("main > section")].filter((section) => !section.hidden);
-  $("nav").replaceChildren(...shownSections.map((section) => element("a", section.querySelector("h2").textContent, { href: `#${section.id}` })));
+  $("nav").replaceChildren(...shownSections.map((section) => element("a", section.dataset.nav, { href: `#${section.id}` })));
 }
 
 function controls() {
@@ -118,4 +118,5 @@ addEventListener("resize", () => {
   clearTimeout(resized);
   resized = setTimeout(redraw, 120);
 });
-document.documentElement.dataset.ready = "1";
+// How long it took since the page was asked for.
+document.documentElement.dataset.ready = performance.now().toFixed(0);

@@ -187,7 +187,7 @@ function drawTotals(own, sums) {
     return [name, value === null ? "unknown" : isBytes ? bytes(value) : group(value)];
   });
   const pairs = sums.sums[PACKETS].reduce((found, packets) => found + (packets > 0), 0);
-  fill($("totals"), "Sums over the window", ["all pairs", `${group(pairs)}`], rows);
+  fill($("totals"), "Sums over the window", ["", "all pairs"], [["pairs", group(pairs)], ...rows]);
 }
 
 /// The largest cells, in the order of their values.
@@ -210,7 +210,7 @@ function drawTop(own, unitValues) {
   const rows = top.map((cell) => {
     const [from, to] = [own.labels[own.rows[cell]].text, own.labels[own.columns[cell]].text];
     const share = (unitValues[cell] * 100) / total;
-    return [`${from} → ${to}`, short(unitValues[cell]), `${share >= 9.95 ? share.toFixed(0) : share.toFixed(1)} %`];
+    return [`${from} → ${to}`, short(unitValues[cell]), share < 0.1 ? "< 0.1 %" : `${share.toFixed(share >= 9.95 ? 0 : 1)} %`];
   });
   fill($("top"), "The pairs with most of it", [state.by === "rank" ? "ranks" : "nodes", UNITS[state.unit].name, "share"], rows);
   $("top").hidden = top.length === 0;

@@ -3,7 +3,8 @@
 const PLOT = { left: 74, right: 18, top: 14, bottom: 26 };
 const HEIGHT = 190, MOST_BARS = 600;
 
-const hasTimeline = traffic.bins > 0 && report.bin_ns > 0;
+/// One bin is no course, and leaves nothing to choose.
+const hasTimeline = traffic.bins > 1;
 let timelineChart = null;
 
 /// Sums of one number of every cell over bins of the chart, each of them `width` bins of the page.
@@ -26,8 +27,14 @@ function valueOfCell() {
 }
 
 function drawTimeline() {
-  $("timeline-card").hidden = !hasTimeline;
-  if (!hasTimeline) return;
+  $("brush").parentElement.hidden = !hasTimeline;
+  $("whole").parentElement.hidden = !hasTimeline;
+  if (!hasTimeline) {
+    $("timeline-title").textContent = "No timeline";
+    const why = traffic.bins === 1 ? `all traffic lies in one bin of ${time(report.bin_ns)}` : "the profile has none";
+    $("timeline-note").textContent = `There is no window to choose: ${why}. Analyse the captures again with a smaller --bin, or a part of them with --from and --to.`;
+    return;
+  }
   const box = $("timeline");
   const { isBytes } = UNITS[state.unit];
   const width = Math.max(1, Math.ceil(traffic.bins / MOST_BARS));
