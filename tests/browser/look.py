@@ -16,12 +16,13 @@ from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.chrome.service import Service
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 CHROMIUM = "/usr/bin/chromium"
 DRIVER = "/usr/bin/chromedriver"
 # Pages are opened on busy machines too.
-PATIENCE_S = 120
+PATIENCE_S = 60
 
 
 class Page:
@@ -41,7 +42,10 @@ class Page:
         self.driver.get_log("performance")
         self.driver.get(pathlib.Path(path).resolve().as_uri())
         ready = lambda driver: driver.execute_script("return document.documentElement.dataset.ready")
-        WebDriverWait(self.driver, PATIENCE_S).until(ready)
+        try:
+            WebDriverWait(self.driver, PATIENCE_S).until(ready)
+        except TimeoutException:
+            sys.exit(f"the page is not ready after {PATIENCE_S} s: {self.complaints()}")
 
     def resize(self, width, height=900):
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
@@ -66,6 +70,13 @@ class Page:
 
     def choose(self, name, value):
         Select(self.find(f"#{name}")).select_by_value(value)
+        self.settle()
+
+    def click(self, selector):
+        """Clicks where nothing that sticks to the window is in the way."""
+        found = self.find(selector)
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", found)
+        found.click()
         self.settle()
 
     def hover(self, canvas, x, y):
@@ -197,8 +208,7 @@ def look(path, folder):
         field.send_keys(str(middle - 0.1 if name == "from" else middle), Keys.ENTER)
     page.settle()
     found["typed"] = page.window()
-    page.find("#whole").click()
-    page.settle()
+    page.click("#whole")
 
     # Other matrices.
     page.choose("by", "endpoint")
@@ -228,13 +238,11 @@ def look(path, folder):
     page.resize(800)
     page.picture(folder / "dark-800.png")
     found["overflow"].append(page.overflow())
-    page.find("#theme").click()
-    page.settle()
+    page.click("#theme")
     found["backgrounds"]["button"] = page.background()
     page.picture(folder / "light-800.png")
     page.resize(1200)
-    page.find("#theme").click()
-    page.settle()
+    page.click("#theme")
     paper = page.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True, "preferCSSPageSize": True})
     paper = base64.b64decode(paper["data"])
     (folder / "print.pdf").write_bytes(paper)

@@ -45,7 +45,6 @@ function drawGraph() {
     return block === 1 ? endpointName(node) : `${endpointName(node * block)} … ${endpointName(last)}`;
   };
   const place = new Map(nodes.map((node, at) => [node, at]));
-  const name = (node) => (byLeaf ? leaves[node] || "no leaf known" : endpointName(node));
   const radius = Math.min(250, 90 + 14 * nodes.length);
   const [width, height] = [760, 2 * radius + (withLeaves ? 190 : 130)];
   const centre = [width / 2, height / 2];
