@@ -69,7 +69,8 @@ struct EndpointEntry {
 impl Document {
     pub(super) fn new(profile: &Profile, tables: BTreeMap<String, TableDigest>) -> Self {
         let seen = profile.connections.iter().flat_map(|connection| [connection.src, connection.dst]);
-        let endpoints: BTreeSet<Endpoint> = seen.chain(profile.names.keys().copied()).chain(profile.leaves.keys().copied()).collect();
+        let endpoints: BTreeSet<Endpoint> =
+            seen.chain(profile.names.keys().copied()).chain(profile.leaves.keys().copied()).collect();
         let entry = |endpoint: Endpoint| EndpointEntry {
             endpoint: endpoint.to_string(),
             name: profile.names.get(&endpoint).cloned(),

@@ -27,8 +27,7 @@ pub fn ranks_table(profile: &Profile) -> String {
 }
 
 /// What people are told of each rank.
-pub(super) const COLUMNS: [&str; 7] =
-    ["rank", "node", "endpoint", "queue pairs", "library", "evidence", "confidence"];
+pub(super) const COLUMNS: [&str; 7] = ["rank", "node", "endpoint", "queue pairs", "library", "evidence", "confidence"];
 
 /// A line of [`COLUMNS`] per rank and endpoint.
 pub(super) fn lines(profile: &Profile) -> impl Iterator<Item = [String; COLUMNS.len()]> + '_ {

@@ -2,6 +2,7 @@
 
 usage: look.py REPORT.html FOLDER      screenshots go to FOLDER
        look.py --weigh REPORT.html     only how long it takes to open and what memory it takes
+       look.py --names REPORT.html     only what became of names
 
 What is right is for the caller to say, who can ask ibscope for the same numbers.
 """
@@ -183,14 +184,23 @@ def weigh(path):
     return found
 
 
+def names(path):
+    page = Page(path)
+    texts = [cell.text for cell in page.driver.find_elements(By.CSS_SELECTOR, "#rank-table tbody td")]
+    page.choose("by", "endpoint")
+    page.cells()
+    count = lambda tag: len(page.driver.find_elements(By.TAG_NAME, tag))
+    found = {"title": page.driver.title, "texts": texts, "scripts": count("script"), "images": count("img")}
+    found["complaints"] = page.complaints()
+    page.driver.quit()
+    return found
+
+
 def look(path, folder):
     folder.mkdir(parents=True, exist_ok=True)
     page = Page(path)
-    found = {"title": page.driver.title, "scripts": len(page.driver.find_elements(By.TAG_NAME, "script"))}
-    found["ranks"] = [cell.text for cell in page.driver.find_elements(By.CSS_SELECTOR, "#rank-table tbody td")]
-    found["whole"] = page.window()
+    found = {"whole": page.window()}
     page.picture(folder / "light-1200.png")
-    # The browser writes the last hover into the picture; it is a page all the same.
     found["overflow"] = [page.overflow()]
 
     # A window: by the pointer, by its fields, and by the keyboard.
@@ -203,9 +213,9 @@ def look(path, folder):
     found["keyboard"] = page.window()
     for name in ["from", "to"]:
         field = page.find(f"#{name}")
-        middle = float(page.find("#right").get_attribute("aria-valuetext").split()[0])
-        field.clear()
-        field.send_keys(str(middle - 0.1 if name == "from" else middle), Keys.ENTER)
+        last = float(page.find("#right").get_attribute("aria-valuetext").split()[0])
+        field.send_keys(Keys.CONTROL + "a")
+        field.send_keys(f"{last - 0.1 if name == 'from' else last - 0.04:.6f}", Keys.ENTER)
     page.settle()
     found["typed"] = page.window()
     page.click("#whole")
@@ -225,7 +235,7 @@ def look(path, folder):
 
     # The keyboard alone: a cell, its zoom, and back.
     canvas = page.find("#cursor-canvas")
-    canvas.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    canvas.send_keys(Keys.ESCAPE, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
     found["spoken"] = page.driver.execute_script("return document.getElementById('spoken').textContent")
     canvas.send_keys("+", "0", Keys.ESCAPE)
     page.choose("selection", "p2p")
@@ -258,6 +268,8 @@ def look(path, folder):
 if __name__ == "__main__":
     if sys.argv[1] == "--weigh":
         result = weigh(sys.argv[2])
+    elif sys.argv[1] == "--names":
+        result = names(sys.argv[2])
     else:
         result = look(sys.argv[1], pathlib.Path(sys.argv[2]))
     json.dump(result, sys.stdout, indent=1)

@@ -60,8 +60,7 @@ pub(super) fn pack(profile: &Profile) -> io::Result<Cells> {
         let [src, dst] = ends_of(row);
         [number(&src), number(&dst), u32::from(profile.mpi_read && row.stack.is_some())]
     };
-    let keys: Vec<Option<[u32; 3]>> =
-        profile.connections.iter().map(|row| is_shown(row).then(|| key(row))).collect();
+    let keys: Vec<Option<[u32; 3]>> = profile.connections.iter().map(|row| is_shown(row).then(|| key(row))).collect();
     for (row, key) in profile.connections.iter().zip(&keys) {
         if let Some(key) = key {
             *pairs.entry(*key).or_default() += row.traffic;

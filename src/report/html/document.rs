@@ -79,9 +79,7 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
         repeats += connection.repeats;
         stacks.extend(connection.stack.as_deref());
     }
-    let tile = |label: &str, value: String, below: String, warn: bool| {
-        json!({ "label": label, "value": value, "below": below, "warn": warn })
-    };
+    let tile = |label: &str, value: String, below: String, warn: bool| json!({ "label": label, "value": value, "below": below, "warn": warn });
     let ports = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect::<BTreeSet<_>>().len() as u64;
     let found = cells.ends.iter().filter_map(|(_, rank)| if let Label::Rank(rank) = rank { Some(rank) } else { None });
     let known = found.collect::<BTreeSet<_>>().len() as u64;
@@ -163,7 +161,12 @@ fn latencies(profile: &Profile) -> Vec<Value> {
     };
     let of = |sizes| latency::latencies(profile, Apart { by: None, sizes });
     // Quantiles of all sizes together cannot be had from those of each.
-    of(true).iter().chain(&of(false)).filter(|(key, _)| !key.verb.is_empty() || key.from_bytes.is_none()).map(row).collect()
+    of(true)
+        .iter()
+        .chain(&of(false))
+        .filter(|(key, _)| !key.verb.is_empty() || key.from_bytes.is_none())
+        .map(row)
+        .collect()
 }
 
 /// Sizes by what they are of and power of two.
@@ -180,9 +183,7 @@ fn sizes(profile: &Profile) -> Vec<Value> {
 
 fn operations(profile: &Profile) -> Vec<Value> {
     let table = collectives::collectives(profile, By::Rank);
-    let row = |(operation, (pairs, sums)): (&str, (u64, collectives::Sums))| {
-        json!({ "operation": operation, "pairs": pairs, "messages": sums.messages, "mpi_bytes": sums.mpi_bytes })
-    };
+    let row = |(operation, (pairs, sums)): (&str, (u64, collectives::Sums))| json!({ "operation": operation, "pairs": pairs, "messages": sums.messages, "mpi_bytes": sums.mpi_bytes });
     collectives::by_operation(&table).into_iter().map(row).collect()
 }
 

@@ -185,7 +185,7 @@ function listenToBrush() {
     });
   }
   const typed = () => {
-    const [from, to] = ["from", "to"].map((id) => ((Number($(id).value) * 1e9 - report.first_bin_ns) / report.bin_ns));
+    const [from, to] = ["from", "to"].map((id) => ($(id).valueAsNumber * 1e9 - report.first_bin_ns) / report.bin_ns);
     // The text of a bound is rounded to nanoseconds.
     if (Number.isFinite(from) && Number.isFinite(to) && from < to) choose(from + 1e-6, to - 1e-6);
     else showWindow();
