@@ -7,7 +7,7 @@ use super::who::Label;
 use crate::report::columns::columns;
 use std::fmt::Write as _;
 
-mod summary;
+pub(super) mod summary;
 
 use super::units::{self, Scale, group};
 pub use summary::summary;

@@ -2,6 +2,7 @@
 
 mod align;
 mod architecture;
+mod browser;
 mod cli;
 mod constructed;
 mod cuts;
@@ -19,6 +20,7 @@ mod messages;
 mod mpi_times;
 mod over_time;
 mod partial;
+mod python;
 mod rates;
 mod recorded;
 mod runs;

@@ -6,7 +6,7 @@ use plotters::style::RGBColor;
 pub(super) const NONE: RGBColor = RGBColor(222, 222, 222);
 
 /// Viridis at equal distances, from its low to its high end. Light increases steadily: readable without colours too.
-const VIRIDIS: [(u8, u8, u8); 9] = [
+pub(super) const VIRIDIS: [(u8, u8, u8); 9] = [
     (68, 1, 84),
     (71, 44, 122),
     (59, 81, 139),
