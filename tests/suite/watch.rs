@@ -57,6 +57,7 @@ fn a_fifo_is_followed_at_100_000_packets_a_second() {
         bytes: 20 << 20,
         lids: 6,
         mirror: 2,
+        pattern: None,
         seed: 5,
     };
     let mut bytes = Vec::new();
