@@ -15,6 +15,7 @@ mod latency;
 mod manifest;
 mod output;
 mod rates;
+mod summary;
 mod trace;
 mod watch;
 
@@ -28,6 +29,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Analyze(args) => commands::analyze(args),
+        Command::Summary(args) => summary::run(args),
         Command::Inspect(args) => commands::inspect(args),
         Command::Matrix(args) => commands::matrix(args),
         Command::Timeline(args) => commands::timeline(args),

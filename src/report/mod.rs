@@ -18,6 +18,8 @@ pub mod messages;
 pub mod packets;
 pub mod ranks;
 pub mod rates;
+mod scale;
+pub mod summary;
 pub mod text;
 pub mod timeline;
 pub mod trace;

@@ -1,6 +1,6 @@
 //! What a person reads in ten seconds after an analysis.
 
-use super::Style;
+use super::{Style, gist};
 use crate::model::profile::{RankRow, Repeats, Traffic};
 use crate::model::{Coverage, Kind, Profile};
 use crate::report::ranks::evidence;
@@ -23,6 +23,10 @@ pub fn summary(profile: &Profile, style: &Style) -> String {
     time(&mut lines, coverage);
     records(&mut lines, coverage);
     traffic(&mut lines, profile);
+    gist::rate(&mut lines, profile);
+    gist::busiest(&mut lines, profile);
+    gist::answers(&mut lines, profile);
+    gist::health(&mut lines, profile);
     endpoints(&mut lines, profile);
     for note in &profile.notes {
         lines.put("note", note);
@@ -31,13 +35,13 @@ pub fn summary(profile: &Profile, style: &Style) -> String {
 }
 
 /// `label  value`, labels aligned.
-struct Lines {
+pub(super) struct Lines {
     text: String,
     color: bool,
 }
 
 impl Lines {
-    fn put(&mut self, label: &str, value: &str) {
+    pub(super) fn put(&mut self, label: &str, value: &str) {
         let label = format!("{label:<13}");
         if self.color {
             let _ = writeln!(self.text, "\x1b[1m{label}\x1b[0m {value}");
