@@ -2,12 +2,14 @@
 
 mod compare;
 mod latency;
+mod phases;
 mod summary;
 mod trace;
 mod watch;
 
 pub(super) use compare::Compare;
 pub(super) use latency::{Latency, LatencyFormat, View};
+pub(super) use phases::Phases;
 pub(super) use summary::Summary;
 pub(super) use trace::Trace;
 pub(super) use watch::Watch;
@@ -51,6 +53,10 @@ pub(super) enum Command {
     Latency(Latency),
     /// Show rates over time, their peaks, and how large messages and packets are
     Rates(Rates),
+    /// Hold what the wire showed against a trace of the application: Score-P and others (OTF2), or a table
+    Crosscheck(super::crosscheck::Crosscheck),
+    /// Show the job's time cut where the communication pattern changes, and what each part does
+    Phases(Phases),
     /// Show two profiles side by side: what differs, by how much, and whether that may be chance
     Compare(Compare),
     /// Write messages as trace events, which Perfetto opens: ranks as tracks, messages as flows
@@ -420,7 +426,7 @@ fn threads(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("expected a number from 0 (one per core) to {MAX_THREADS}"))
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "expected a number from 0 to 100".to_owned())?;
     if (0.0..=100.0).contains(&value) { Ok(value) } else { Err("expected a number from 0 to 100".to_owned()) }
 }

@@ -1,12 +1,14 @@
 //! The command line: arguments -> options -> one call of the pipeline -> one rendering.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 complete, 1 failed, 2 usage, 3 a result
-//! was written but less than `--min-coverage` percent of the records were decoded. A closed pipe is not an error.
+//! was written but less than `--min-coverage` percent of the records were decoded, 4 the wire differs from a
+//! trace and nothing explains it. A closed pipe is not an error.
 
 mod args;
 mod capture;
 mod commands;
 mod compare;
+mod crosscheck;
 mod files;
 mod health;
 mod hook;
@@ -14,6 +16,7 @@ mod input;
 mod latency;
 mod manifest;
 mod output;
+mod phases;
 mod rates;
 mod summary;
 mod trace;
@@ -39,6 +42,8 @@ pub fn main() -> ExitCode {
         Command::Health(args) => health::run(args),
         Command::Latency(args) => latency::run(args),
         Command::Rates(args) => rates::run(args),
+        Command::Crosscheck(args) => crosscheck::run(args),
+        Command::Phases(args) => phases::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Watch(args) => watch::run(args),

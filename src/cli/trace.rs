@@ -79,7 +79,9 @@ fn write(args: &args::Trace, profile: &Profile, source: Source, out: &mut dyn Wr
 fn notes(args: &args::Trace, profile: &Profile, written: Written) {
     let Written { shown, beyond, without_time } = written;
     if pipeline::is_profile(&args.inputs[0]) {
-        output::say("note: a profile keeps no single messages, so the trace has the rate of each sender alone; give the captures for messages");
+        output::say(
+            "note: a profile keeps no single messages, so the trace has the rate of each sender alone; give the captures for messages",
+        );
     }
     if beyond > 0 {
         output::say(&format!(

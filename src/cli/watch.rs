@@ -28,10 +28,7 @@ pub(super) fn run(args: &Watch) -> anyhow::Result<ExitCode> {
     let reading = args.reading();
     let inputs = [args.place.clone()];
     if pipeline::is_profile(&args.place) {
-        return Err(anyhow!(
-            "{}: is a profile, which does not grow; `ibscope summary` shows it",
-            args.place.display()
-        ));
+        return Err(anyhow!("{}: is a profile, which does not grow; `ibscope summary` shows it", args.place.display()));
     }
     let mut options = input::options(&inputs, &reading)?;
     // As `analyze` does, so that its totals say the same.
@@ -44,7 +41,14 @@ pub(super) fn run(args: &Watch) -> anyhow::Result<ExitCode> {
     }
     let interval = Duration::from_nanos(args.interval.unsigned_abs());
     let (send, looks) = mpsc::channel();
-    let mut watched = Watched { args, interval, patience: &patience, looks, progress: Progress::new(options.names.clone()), before: None };
+    let mut watched = Watched {
+        args,
+        interval,
+        patience: &patience,
+        looks,
+        progress: Progress::new(options.names.clone()),
+        before: None,
+    };
     let profile = std::thread::scope(|scope| {
         let work = || {
             // Nobody listens any more where the user has gone.

@@ -41,7 +41,6 @@ impl Patience {
     pub fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
-
 }
 
 /// One input that grows. The files of a folder follow each other in it, in the order in which they were written.

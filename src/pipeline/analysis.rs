@@ -189,9 +189,8 @@ impl Analysis {
         let Some(input) = self.inputs.first() else { return Live::default() };
         let keys: Vec<_> = input.shards.par_iter().map(|shard| shard.tracker.keys()).collect();
         let shards = input.shards.iter().zip(keys);
-        let connections: Vec<_> = shards
-            .flat_map(|(shard, keys)| keys.into_iter().map(|(_, key)| key).zip(shard.sums.partials()))
-            .collect();
+        let connections: Vec<_> =
+            shards.flat_map(|(shard, keys)| keys.into_iter().map(|(_, key)| key).zip(shard.sums.partials())).collect();
         let mut live = reduce::live(&connections);
         let mirror_copies = std::mem::replace(&mut live.coverage, input.coverage.clone()).mirror_copies;
         live.coverage.mirror_copies = mirror_copies;

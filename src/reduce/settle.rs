@@ -193,7 +193,7 @@ impl One {
         let (mpi, votes) = (partial.mpi, partial.votes);
         let mut sizes = Sizes::default();
         partial.sizes.into_iter().for_each(|of_turn| sizes.merge(of_turn));
-        let mpi_sizes = partial.mpi_sizes;
+        let (mpi_sizes, streams) = (partial.mpi_sizes, partial.streams);
         let (missing, inputs) = (ending.missing, vec![input]);
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
         let right = if twice { Sight::Twice } else { Sight::Alone };
@@ -223,6 +223,7 @@ impl One {
             timings: settled,
             sizes,
             mpi_sizes,
+            streams,
             time_bins,
             bins,
         };
@@ -306,6 +307,7 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     }
     total.sizes.merge(later.sizes);
     total.mpi_sizes.merge(later.mpi_sizes);
+    total.streams.merge(later.streams);
     for (votes, others) in [(&mut total.partners, later.partners), (&mut total.echoes, later.echoes)] {
         for (qpn, count) in others {
             *votes.entry(qpn).or_default() += count;

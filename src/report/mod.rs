@@ -6,6 +6,7 @@
 pub mod collectives;
 mod columns;
 pub mod compare;
+pub mod crosscheck;
 pub mod csv;
 pub mod figure;
 pub mod floor;
@@ -16,6 +17,7 @@ pub mod live;
 pub mod matrix;
 pub mod messages;
 pub mod packets;
+pub mod phases;
 pub mod ranks;
 pub mod rates;
 mod scale;

@@ -137,7 +137,8 @@ impl<'a> Trace<'a> {
     pub fn counters(&mut self) -> Result<io::Result<()>, ReportError> {
         let profile = self.profile;
         let timeline = timeline(profile, By::Rank, Selection::All, None)?;
-        let by = if timeline.bins.iter().any(|bin| matches!(bin.src, Label::Rank(_))) { By::Rank } else { By::Endpoint };
+        let by =
+            if timeline.bins.iter().any(|bin| matches!(bin.src, Label::Rank(_))) { By::Rank } else { By::Endpoint };
         let timeline = self::timeline(profile, by, Selection::All, None)?;
         let mut sent: BTreeMap<(Label, i64), u64> = BTreeMap::new();
         for bin in timeline.bins {
@@ -209,11 +210,14 @@ impl<'a> Trace<'a> {
         let pid = self.processes.len() as u64 + 1;
         let is_first = self.processes.is_empty();
         self.processes.insert(process.clone(), pid);
-        let (name, order) = (self.name(process), match process {
-            Process::Rank(rank) => u64::from(*rank),
-            // Behind all ranks.
-            Process::Endpoint(_) => u64::from(u32::MAX) + pid,
-        });
+        let (name, order) = (
+            self.name(process),
+            match process {
+                Process::Rank(rank) => u64::from(*rank),
+                // Behind all ranks.
+                Process::Endpoint(_) => u64::from(u32::MAX) + pid,
+            },
+        );
         let args = json!({ "name": name });
         let comma = if is_first { "" } else { "," };
         write!(self.out, "{comma}\n{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{pid},\"args\":{args}}}")?;

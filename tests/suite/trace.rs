@@ -29,7 +29,9 @@ fn track(event: &Value) -> (u64, u64) {
 #[test]
 fn slices_nest_and_flows_pair_up() {
     let run = runs::named("ompi-rc-notrace-mixed-4x1");
-    for (inputs, transport) in [(vec![run.sink()], false), (run.every_node(), true), (vec![sample("ucx-ud-ring2")], false)] {
+    for (inputs, transport) in
+        [(vec![run.sink()], false), (run.every_node(), true), (vec![sample("ucx-ud-ring2")], false)]
+    {
         let more: &[&str] = if transport { &["--transport"] } else { &[] };
         let (_, events) = events(&inputs, more);
         let mut slices: BTreeMap<(u64, u64), Vec<(i64, i64)>> = BTreeMap::new();
@@ -54,7 +56,10 @@ fn slices_nest_and_flows_pair_up() {
             assert_eq!(finish["bp"], "e");
             for end in [start, finish] {
                 let at = ns(&end["ts"]);
-                assert!(slices[&track(end)].iter().any(|(from, to)| (*from..=*to).contains(&at)), "{end} is on no slice");
+                assert!(
+                    slices[&track(end)].iter().any(|(from, to)| (*from..=*to).contains(&at)),
+                    "{end} is on no slice"
+                );
             }
         }
         assert_eq!(of(&events, "X").len(), 2 * starts.len());
@@ -101,8 +106,12 @@ fn a_trace_holds_the_messages_of_the_truth_at_the_times_of_messages() {
         let mut fields = line.split(',').map(|field| field.parse::<i64>().expect("time"));
         (fields.next().expect("first"), fields.next().expect("last"))
     };
-    let mut expected: Vec<(i64, i64)> =
-        csv.lines().skip(1).map(|line| line.splitn(3, ',').take(2).collect::<Vec<_>>().join(",")).map(|t| time(&t)).collect();
+    let mut expected: Vec<(i64, i64)> = csv
+        .lines()
+        .skip(1)
+        .map(|line| line.splitn(3, ',').take(2).collect::<Vec<_>>().join(","))
+        .map(|t| time(&t))
+        .collect();
     expected.sort_unstable();
     times.sort_unstable();
     assert_eq!(times, expected);
@@ -135,8 +144,10 @@ fn a_profile_gives_the_rate_of_each_rank() {
     let document: Value = serde_json::from_str(&std::fs::read_to_string(&trace).expect("trace")).expect("JSON");
     let events = document["traceEvents"].as_array().expect("events");
     // What was sent is the rate times the width of a bin.
-    let sent: f64 = of(events, "C").iter().map(|event| event["args"]["wire bytes/s"].as_f64().expect("rate") * 0.01).sum();
+    let sent: f64 =
+        of(events, "C").iter().map(|event| event["args"]["wire bytes/s"].as_f64().expect("rate") * 0.01).sum();
     let csv = result(&["matrix", "--format", "csv"], &[path]);
-    let expected: u64 = csv.lines().skip(1).map(|line| line.split(',').nth(5).expect("wire").parse::<u64>().expect("bytes")).sum();
+    let expected: u64 =
+        csv.lines().skip(1).map(|line| line.split(',').nth(5).expect("wire").parse::<u64>().expect("bytes")).sum();
     assert_eq!(sent.round() as u64, expected);
 }

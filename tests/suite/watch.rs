@@ -51,8 +51,14 @@ fn ended(child: Child) -> String {
 fn a_fifo_is_followed_at_100_000_packets_a_second() {
     const PER_SECOND: usize = 100_000;
     let folder = tempfile::tempdir().expect("folder");
-    let options =
-        ibscope_samples::Options { framing: Framing::Native, kind: Kind::Small, bytes: 20 << 20, lids: 6, mirror: 2, seed: 5 };
+    let options = ibscope_samples::Options {
+        framing: Framing::Native,
+        kind: Kind::Small,
+        bytes: 20 << 20,
+        lids: 6,
+        mirror: 2,
+        seed: 5,
+    };
     let mut bytes = Vec::new();
     let generated = ibscope_samples::generate(&options, &mut bytes).expect("generated");
     let file = folder.path().join("all.pcap");
@@ -72,9 +78,9 @@ fn a_fifo_is_followed_at_100_000_packets_a_second() {
     drop(out);
     let shown = ended(child);
     assert_eq!(totals(&shown), analyzed(&file));
-    let packets = |line: &str| line[38..53].replace(' ', "").parse::<u64>().unwrap_or_else(|_| panic!("packets in: {line}"));
-    let seen: Vec<u64> =
-        shown.lines().skip(1).take_while(|line| !line.is_empty()).map(packets).collect();
+    let packets =
+        |line: &str| line[38..53].replace(' ', "").parse::<u64>().unwrap_or_else(|_| panic!("packets in: {line}"));
+    let seen: Vec<u64> = shown.lines().skip(1).take_while(|line| !line.is_empty()).map(packets).collect();
     assert!(!seen.is_empty() && seen.is_sorted(), "{seen:?}");
     assert!(*seen.last().expect("looks") <= generated.records / 2, "copies are no packets: {seen:?}");
 }
@@ -107,15 +113,22 @@ fn wait_for(lines: &mut impl Iterator<Item = std::io::Result<String>>, is_it: im
 /// A number of packets with groups of three, as it stands in a line.
 fn grouped(count: usize) -> String {
     let digits = count.to_string();
-    let parts: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|part| std::str::from_utf8(part).expect("digits")).collect();
+    let parts: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|part| std::str::from_utf8(part).expect("digits")).collect();
     format!(" {} ", parts.join(" "))
 }
 
 /// A file of packets seen once, and how many of them have come when so many records have.
 #[test]
 fn a_file_is_followed_until_a_signal_and_a_folder_from_file_to_file() {
-    let options =
-        ibscope_samples::Options { framing: Framing::Roce, kind: Kind::Small, bytes: 1 << 20, lids: 4, mirror: 1, seed: 9 };
+    let options = ibscope_samples::Options {
+        framing: Framing::Roce,
+        kind: Kind::Small,
+        bytes: 1 << 20,
+        lids: 4,
+        mirror: 1,
+        seed: 9,
+    };
     let mut bytes = Vec::new();
     ibscope_samples::generate(&options, &mut bytes).expect("generated");
     let records = walk(&bytes);
@@ -154,7 +167,10 @@ fn a_file_is_followed_until_a_signal_and_a_folder_from_file_to_file() {
         let mut found = totals(&shown);
         if is_folder {
             let (notes, others): (Vec<&str>, Vec<&str>) = found.lines().partition(|line| line.starts_with("note "));
-            assert!(notes.len() == 1 && notes[0].contains("notes.txt") && notes[0].contains("not a capture"), "{notes:?}");
+            assert!(
+                notes.len() == 1 && notes[0].contains("notes.txt") && notes[0].contains("not a capture"),
+                "{notes:?}"
+            );
             found = others.join("\n") + "\n";
         }
         assert_eq!(std::mem::take(&mut found), std::mem::take(&mut expected), "folder: {is_folder}");
@@ -190,7 +206,12 @@ fn a_terminal_is_given_back() {
     fs::write(&file, decompressed(&sample("ucx-rc-ring2-loss1"))).expect("written");
     let hosts = samples_folder().join("hosts-native.csv");
     for key in ["q", "\u{3}", "TERM"] {
-        let program = format!("stty rows 30 cols 110; exec {} watch --interval 100ms --hosts {} {}", env!("CARGO_BIN_EXE_ibscope"), hosts.display(), file.display());
+        let program = format!(
+            "stty rows 30 cols 110; exec {} watch --interval 100ms --hosts {} {}",
+            env!("CARGO_BIN_EXE_ibscope"),
+            hosts.display(),
+            file.display()
+        );
         let mut child = Command::new("script")
             .args(["-qefc", &program, "/dev/null"])
             .env("TERM", "xterm-256color")
@@ -211,7 +232,8 @@ fn a_terminal_is_given_back() {
         }
         if key == "TERM" {
             let program = format!("^{} watch", env!("CARGO_BIN_EXE_ibscope"));
-            let found = Command::new("pgrep").args(["-f", "-P", &child.id().to_string(), &program]).output().expect("pgrep");
+            let found =
+                Command::new("pgrep").args(["-f", "-P", &child.id().to_string(), &program]).output().expect("pgrep");
             let id = String::from_utf8(found.stdout).expect("text");
             assert!(Command::new("kill").args(["-s", "TERM", id.trim()]).status().expect("kill").success());
         } else {

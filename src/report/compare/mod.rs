@@ -151,7 +151,8 @@ impl PairTraffic {
     /// Its values.
     #[must_use]
     pub fn values(&self) -> Vec<Pairing> {
-        let of = |value, get: &dyn Fn(&Cell) -> Option<u64>| Pairing::count(value, get(&self.cells[0]), get(&self.cells[1]));
+        let of =
+            |value, get: &dyn Fn(&Cell) -> Option<u64>| Pairing::count(value, get(&self.cells[0]), get(&self.cells[1]));
         // No MPI message and no library are no difference.
         let mpi = self.cells.iter().any(|cell| cell.mpi_bytes.is_some());
         vec![

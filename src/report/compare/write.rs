@@ -74,7 +74,11 @@ fn relative(pairing: &Pairing) -> String {
 /// The name of a value for people.
 fn name(value: &str) -> String {
     let unit_less = value.strip_suffix("_ns").unwrap_or(value);
-    unit_less.replace("mpi_bytes", "MPI bytes").replace("p2p", "point-to-point").replace('_', " ").replace("mpi ", "MPI ")
+    unit_less
+        .replace("mpi_bytes", "MPI bytes")
+        .replace("p2p", "point-to-point")
+        .replace('_', " ")
+        .replace("mpi ", "MPI ")
 }
 
 fn totals(comparison: &Comparison) -> String {
@@ -89,9 +93,10 @@ fn totals(comparison: &Comparison) -> String {
         }
         let show = |rate: f64| if pairing.value == "wire_bytes" { bytes_per_second(rate) } else { per_second(rate) };
         let [a, b] = pairing.values.map(|rate| rate.map_or_else(|| "-".to_owned(), show));
-        let difference = pairing.difference().map_or_else(|| "-".to_owned(), |difference| {
-            format!("{}{}", if difference < 0.0 { "-" } else { "+" }, show(difference.abs()))
-        });
+        let difference = pairing.difference().map_or_else(
+            || "-".to_owned(),
+            |difference| format!("{}{}", if difference < 0.0 { "-" } else { "+" }, show(difference.abs())),
+        );
         let rate = if pairing.value == "wire_bytes" { "rate on the wire" } else { "packet rate" };
         table.add_row([format!("{what} {rate}"), a, b, difference, relative(pairing)]);
     }
@@ -114,7 +119,8 @@ fn pairs(comparison: &Comparison) -> String {
     if differ.is_empty() {
         return format!("\nall {} pairs of {what} have sent the same\n", comparison.pairs.len());
     }
-    let title = format!("{} of {} pairs of {what} differ", group(differ.len() as u64), group(comparison.pairs.len() as u64));
+    let title =
+        format!("{} of {} pairs of {what} differ", group(differ.len() as u64), group(comparison.pairs.len() as u64));
     let header = [title.as_str(), "messages", "", "MPI bytes", "", "wire bytes A", "B", "difference", ""];
     let mut table = columns(&header, 1..header.len());
     for (pair, values) in differ.iter().take(MOST) {
@@ -135,12 +141,26 @@ fn pairs(comparison: &Comparison) -> String {
 }
 
 fn times(comparison: &Comparison) -> String {
-    let rows: Vec<&Times> = comparison.times.iter().filter(|times| times.samples.iter().all(|count| *count > 0)).collect();
+    let rows: Vec<&Times> =
+        comparison.times.iter().filter(|times| times.samples.iter().all(|count| *count > 0)).collect();
     if rows.is_empty() {
         return "\nno time was measured in both\n".to_owned();
     }
     let header = [
-        "times", "verb", "size", "samples A", "B", "median A", "B", "99 % A", "B", "", "B is longer", "p99 A", "B", "",
+        "times",
+        "verb",
+        "size",
+        "samples A",
+        "B",
+        "median A",
+        "B",
+        "99 % A",
+        "B",
+        "",
+        "B is longer",
+        "p99 A",
+        "B",
+        "",
         "median, p99",
     ];
     let mut table = columns(&header, 3..header.len() - 1);
@@ -153,7 +173,10 @@ fn times(comparison: &Comparison) -> String {
             row.extend(pairing.values.map(|number| side(pairing.value, number)));
             if index == 0 {
                 row.extend(pairing.bounds.map(|bounds| {
-                    bounds.map_or_else(|| "-".to_owned(), |b| format!("{} .. {}", time(b.low_ns as f64), time(b.high_ns as f64)))
+                    bounds.map_or_else(
+                        || "-".to_owned(),
+                        |b| format!("{} .. {}", time(b.low_ns as f64), time(b.high_ns as f64)),
+                    )
                 }));
             }
             row.push(relative(pairing));
@@ -190,8 +213,11 @@ pub fn csv(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
         let number = |number: Option<f64>| number.map(|number| number.to_string()).unwrap_or_default();
         let [a, b] = pairing.values.map(number);
         let (difference, ratio) = (number(pairing.difference()), number(pairing.ratio()));
-        let samples = times.map_or_else(|| ",".to_owned(), |times| format!("{},{}", times.samples[0], times.samples[1]));
-        let bounds = pairing.bounds.map(|bounds| bounds.map_or_else(|| ",".to_owned(), |b| format!("{},{}", b.low_ns, b.high_ns)));
+        let samples =
+            times.map_or_else(|| ",".to_owned(), |times| format!("{},{}", times.samples[0], times.samples[1]));
+        let bounds = pairing
+            .bounds
+            .map(|bounds| bounds.map_or_else(|| ",".to_owned(), |b| format!("{},{}", b.low_ns, b.high_ns)));
         let longer = number(times.and_then(|times| times.longer_in_b));
         let verdict = pairing.verdict.name();
         writeln!(
@@ -244,9 +270,9 @@ pub fn json(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
         object["value"] = json!(format!("{}_per_s_{what}", pairing.value));
         object
     });
-    let pairs = comparison.pairs.iter().map(|pair| {
-        json!({ "src": pair.pair.0.to_string(), "dst": pair.pair.1.to_string(), "values": all(&pair.values()) })
-    });
+    let pairs = comparison.pairs.iter().map(
+        |pair| json!({ "src": pair.pair.0.to_string(), "dst": pair.pair.1.to_string(), "values": all(&pair.values()) }),
+    );
     let times = comparison.times.iter().map(|times| {
         let mut object = Value::Object(times.key.json());
         object["samples"] = json!(times.samples);

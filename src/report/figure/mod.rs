@@ -7,6 +7,7 @@
 mod axes;
 mod bar;
 mod canvas;
+mod crosscheck;
 mod histogram;
 mod legend;
 mod matrix;
@@ -26,6 +27,7 @@ use super::latency::{Key, OverTime, Subject, Surface};
 use super::matrix::{Matrix, Unit};
 use super::rates::Rates;
 use super::timeline::Timeline;
+use crate::crosscheck::Crosscheck;
 use crate::model::Histogram;
 use canvas::Figure;
 use std::collections::BTreeMap;
@@ -97,6 +99,11 @@ pub fn retransmissions(repeated: &Retransmissions) -> Result<Drawing, ReportErro
 /// The matrix as a heat map.
 pub fn matrix(matrix: &Matrix, unit: Unit) -> Result<Drawing, ReportError> {
     Ok(Drawing(Box::new(matrix::HeatMap::new(matrix, unit)?)))
+}
+
+/// A trace beside the wire.
+pub fn crosscheck(crosscheck: &Crosscheck) -> Result<Drawing, ReportError> {
+    Ok(Drawing(Box::new(crosscheck::Matrices::new(crosscheck)?)))
 }
 
 /// The traffic over time.

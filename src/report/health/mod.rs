@@ -58,7 +58,12 @@ fn totals(rows: &[Row<'_>]) -> (Health, Repeats) {
 pub(super) fn total(profile: &Profile) -> Vec<(&'static str, u64)> {
     let (health, repeats) = totals(&rows(profile));
     let repeats = repeats_values(&repeats);
-    COLUMNS.into_iter().skip(COLUMNS.len() - repeats.len()).zip(repeats).chain(Health::COLUMNS.into_iter().zip(health.values())).collect()
+    COLUMNS
+        .into_iter()
+        .skip(COLUMNS.len() - repeats.len())
+        .zip(repeats)
+        .chain(Health::COLUMNS.into_iter().zip(health.values()))
+        .collect()
 }
 
 /// For people: totals, then the ten connections with most to say.

@@ -18,8 +18,8 @@ pub fn line(progress: &Progress) -> String {
     let (traffic, repeats) = progress.live.total();
     let coverage = &progress.live.coverage;
     let busiest = progress.busiest(1).into_iter().next();
-    let busiest =
-        busiest.map_or_else(|| "-".to_owned(), |row| format!("{} {}", row.pair, bytes_per_second(row.wire_bytes_per_s)));
+    let busiest = busiest
+        .map_or_else(|| "-".to_owned(), |row| format!("{} {}", row.pair, bytes_per_second(row.wire_bytes_per_s)));
     format!(
         "{:>12.3} {:>12} {:>12} {:>14} {:>10} {:>9} {:>9}  {busiest}",
         progress.span_ns() as f64 / 1e9,

@@ -21,9 +21,13 @@ const LOW_HEIGHT: u16 = 8;
 pub fn draw(frame: &mut Frame<'_>, progress: &Progress, (place, state): (&str, &str), every: Duration, color: bool) {
     let look = Look { color };
     let rate_height = (frame.area().height / 2).clamp(LOW_HEIGHT, RATE_HEIGHT);
-    let [title, above, below, keys] =
-        Layout::vertical([Constraint::Length(1), Constraint::Max(rate_height), Constraint::Min(5), Constraint::Length(1)])
-            .areas(frame.area());
+    let [title, above, below, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Max(rate_height),
+        Constraint::Min(5),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
     let narrow = frame.area().width < TOTALS_WIDTH + SIZES_WIDTH;
     let heading = Line::from(vec![
         Span::styled("ibscope watch  ", look.strong()),
@@ -41,7 +45,9 @@ pub fn draw(frame: &mut Frame<'_>, progress: &Progress, (place, state): (&str, &
         draw_sizes(frame, progress, &look, sizes);
     }
     let seconds = every.as_secs_f64();
-    let hint = format!("q quits and prints the totals   one column is {seconds} s   rates are of the wire, headers and repeats included");
+    let hint = format!(
+        "q quits and prints the totals   one column is {seconds} s   rates are of the wire, headers and repeats included"
+    );
     frame.render_widget(Paragraph::new(Span::styled(hint, look.faint())), keys);
 }
 
@@ -76,11 +82,7 @@ impl Look {
 fn draw_rate(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
     let title = Line::from(vec![
         Span::styled(format!(" {} ", bytes_per_second(progress.rate())), look.strong()),
-        Span::raw(format!(
-            "  mean {}  peak {} ",
-            bytes_per_second(progress.mean()),
-            bytes_per_second(progress.peak)
-        )),
+        Span::raw(format!("  mean {}  peak {} ", bytes_per_second(progress.mean()), bytes_per_second(progress.peak))),
     ]);
     let panel = look.panel(title);
     let width = usize::from(panel.inner(area).width);

@@ -6,7 +6,9 @@ use super::{
 use crate::model::{SizeClass, SizeOf, SizeSums};
 use crate::report::columns::columns;
 use crate::report::matrix::Unit;
-use crate::report::units::{Scale, bytes, bytes_per_second, duration, group, per_second, seconds_since, size_range, span, utc};
+use crate::report::units::{
+    Scale, bytes, bytes_per_second, duration, group, per_second, seconds_since, size_range, span, utc,
+};
 use crate::report::who::{By, Label};
 use comfy_table::CellAlignment;
 use serde::{Serialize, Serializer};

@@ -17,7 +17,21 @@ const MAX_INPUTS: usize = 16;
 /// The summary of a profile.
 #[must_use]
 pub fn summary(profile: &Profile, style: &Style) -> String {
-    let mut lines = Lines { text: String::new(), color: style.color };
+    let mut text = String::new();
+    for (label, value) in lines(profile) {
+        let label = format!("{label:<13}");
+        let _ = if style.color {
+            writeln!(text, "\x1b[1m{label}\x1b[0m {value}")
+        } else {
+            writeln!(text, "{label} {value}")
+        };
+    }
+    text
+}
+
+/// Its lines: a label, and what is to be said. One without a label belongs to the line before.
+pub(in crate::report) fn lines(profile: &Profile) -> Vec<(&'static str, String)> {
+    let mut lines = Lines { lines: Vec::new() };
     let coverage = &profile.coverage;
     inputs(&mut lines, profile);
     time(&mut lines, coverage);
@@ -31,23 +45,16 @@ pub fn summary(profile: &Profile, style: &Style) -> String {
     for note in &profile.notes {
         lines.put("note", note);
     }
-    lines.text
+    lines.lines
 }
 
-/// `label  value`, labels aligned.
 pub(super) struct Lines {
-    text: String,
-    color: bool,
+    lines: Vec<(&'static str, String)>,
 }
 
 impl Lines {
-    pub(super) fn put(&mut self, label: &str, value: &str) {
-        let label = format!("{label:<13}");
-        if self.color {
-            let _ = writeln!(self.text, "\x1b[1m{label}\x1b[0m {value}");
-        } else {
-            let _ = writeln!(self.text, "{label} {value}");
-        }
+    pub(super) fn put(&mut self, label: &'static str, value: &str) {
+        self.lines.push((label, value.to_owned()));
     }
 }
 
