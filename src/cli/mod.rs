@@ -19,6 +19,7 @@ mod output;
 mod phases;
 mod rates;
 mod report;
+mod summary;
 mod trace;
 mod watch;
 
@@ -32,6 +33,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Analyze(args) => commands::analyze(args),
+        Command::Summary(args) => summary::run(args),
         Command::Inspect(args) => commands::inspect(args),
         Command::Matrix(args) => commands::matrix(args),
         Command::Timeline(args) => commands::timeline(args),

@@ -21,6 +21,8 @@ pub mod packets;
 pub mod phases;
 pub mod ranks;
 pub mod rates;
+mod scale;
+pub mod summary;
 pub mod text;
 pub mod timeline;
 pub mod trace;

@@ -128,6 +128,7 @@ fn a_file_is_followed_until_a_signal_and_a_folder_from_file_to_file() {
         bytes: 1 << 20,
         lids: 4,
         mirror: 1,
+        pattern: None,
         seed: 9,
     };
     let mut bytes = Vec::new();

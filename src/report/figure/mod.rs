@@ -122,7 +122,7 @@ pub fn rates(rates: &Rates) -> Result<Drawing, ReportError> {
 pub(super) fn colors() -> (Vec<String>, Vec<String>) {
     let hex = |RGBColor(red, green, blue): RGBColor| format!("#{red:02x}{green:02x}{blue:02x}");
     (
-        scale::VIRIDIS.map(|(red, green, blue)| hex(RGBColor(red, green, blue))).to_vec(),
+        super::scale::VIRIDIS.map(|(red, green, blue)| hex(RGBColor(red, green, blue))).to_vec(),
         scale::OKABE_ITO.map(hex).to_vec(),
     )
 }

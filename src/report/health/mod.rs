@@ -10,7 +10,7 @@ mod over_time;
 mod row;
 
 pub use links::{csv as links_csv, table as links_table};
-pub use over_time::{RepeatedBin, Retransmissions, retransmissions};
+pub use over_time::{RepeatedBin, Retransmissions, over_time_csv, over_time_json, over_time_table, retransmissions};
 
 use super::units::{bytes, counted, group, span as duration};
 use super::who::Label;
