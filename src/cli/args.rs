@@ -1,8 +1,10 @@
 //! What can be typed.
 
 mod latency;
+mod phases;
 
 pub(super) use latency::{Latency, LatencyFormat, View};
+pub(super) use phases::Phases;
 
 use crate::model::link::Speed;
 use crate::pipeline::Moment;
@@ -43,6 +45,8 @@ pub(super) enum Command {
     Rates(Rates),
     /// Write one HTML file that shows all of a profile; it needs no network
     Report(super::report::Report),
+    /// Show the job's time cut where the communication pattern changes, and what each part does
+    Phases(Phases),
     /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
     #[command(subcommand)]
     Capture(super::capture::Capture),

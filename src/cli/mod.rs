@@ -13,6 +13,7 @@ mod input;
 mod latency;
 mod manifest;
 mod output;
+mod phases;
 mod rates;
 mod report;
 
@@ -36,6 +37,7 @@ pub fn main() -> ExitCode {
         Command::Latency(args) => latency::run(args),
         Command::Rates(args) => rates::run(args),
         Command::Report(args) => report::run(args),
+        Command::Phases(args) => phases::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
     };

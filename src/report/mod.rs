@@ -15,6 +15,7 @@ pub mod latency;
 pub mod matrix;
 pub mod messages;
 pub mod packets;
+pub mod phases;
 pub mod ranks;
 pub mod rates;
 pub mod text;
