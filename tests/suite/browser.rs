@@ -2,8 +2,12 @@
 
 use crate::python::{run, venv};
 use crate::tools::{result, sample, samples_folder};
+use ibscope::model::profile::{ConnectionRow, RankRow, Repeated, Repeats, TimelineRow, Traffic};
+use ibscope::model::{Kind, Profile};
+use ibscope::report::html;
+use ibscope_parsers::{Endpoint, Lid, Qpn};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -158,5 +162,101 @@ fn names_from_outside_stay_text() {
     let texts = seen["texts"].as_array().expect("texts");
     for name in [EVIL, "</script><!--"] {
         assert!(texts.iter().any(|text| text == name), "{name}: {texts:?}");
+    }
+}
+
+/// A job of so many ranks, one to a port and 64 ports to a leaf: each exchanges with its six neighbours on a grid, and one of each leaf with one of
+/// every other, for 20 bins: as many cells as a profile has.
+fn large(ranks: u16) -> Profile {
+    const BINS: i64 = 20;
+    const BIN_NS: i64 = 10_000_000;
+    const START_NS: i64 = 1_700_000_000_000_000_000;
+    let endpoint = |rank: u16| Endpoint::from_lid(Lid(rank + 1));
+    let neighbours = |rank: u16| {
+        let near =
+            [1, 16, 256].into_iter().flat_map(move |step| [(rank + step) % ranks, (rank + ranks - step) % ranks]);
+        let far = (0..ranks).step_by(64).filter(move |other| rank % 64 == 0 && *other != rank);
+        near.chain(far).collect::<BTreeSet<u16>>()
+    };
+    let sums = |src: u16, dst: u16, bin: i64| {
+        // Numbers that are not alike, so that they take the room that real ones do.
+        let bytes = (u64::from(src) * 7919 + u64::from(dst) * 104_729 + bin as u64 * 1_299_709) % 1_000_003;
+        let packets = bytes / 4096 + 1;
+        Traffic {
+            packets,
+            wire_bytes: bytes + packets * 58,
+            payload_bytes: bytes + 32,
+            messages: bytes % 13 + 1,
+            p2p_messages: bytes % 11 + 1,
+            p2p_mpi_bytes: bytes,
+            collective_messages: bytes % 3,
+            collective_mpi_bytes: bytes % 3 * 8,
+        }
+    };
+    let mut profile = Profile { bin_ns: BIN_NS, mpi_read: true, ..Profile::default() };
+    for (src, dst) in (0..ranks).flat_map(|src| neighbours(src).into_iter().map(move |dst| (src, dst))) {
+        let mut traffic = Traffic::default();
+        (0..BINS).for_each(|bin| traffic += sums(src, dst, bin));
+        profile.connections.push(ConnectionRow {
+            src: endpoint(src),
+            dst: endpoint(dst),
+            kind: Kind::Data,
+            service: 0,
+            dest_qp: Qpn::new(64),
+            src_qp: Some(Qpn::new(64)),
+            src_qp_evidence: None,
+            first_time_ns: START_NS,
+            last_time_ns: START_NS + BINS * BIN_NS,
+            traffic,
+            repeats: Repeats::default(),
+            stack: Some("Open MPI UCX rc_verbs".to_owned()),
+        });
+    }
+    for bin in 0..BINS {
+        for (connection, row) in (0..).zip(&profile.connections) {
+            let rank = |endpoint: Endpoint| endpoint.to_string().parse::<u16>().expect("LID") - 1;
+            let traffic = sums(rank(row.src), rank(row.dst), bin);
+            let time_ns = START_NS + bin * BIN_NS;
+            profile.timeline.push(TimelineRow { time_ns, connection, traffic, repeated: Repeated::default() });
+        }
+    }
+    profile.coverage.first_time_ns = Some(START_NS);
+    profile.coverage.last_time_ns = Some(START_NS + BINS * BIN_NS);
+    for rank in 0..ranks {
+        profile.names.insert(endpoint(rank), format!("node{rank:04}"));
+        profile.leaves.insert(endpoint(rank), format!("leaf{:02}", rank / 64));
+        let evidence = "envelope".to_owned();
+        let endpoint = endpoint(rank).to_string();
+        profile.ranks.push(RankRow { rank: rank.into(), endpoint, qpn: None, evidence, agreeing: 9, disagreeing: 0 });
+    }
+    profile
+}
+
+/// A page of 4096 ranks can be used. How fast it opens is told, and not asserted: machines differ.
+#[test]
+fn thousands_of_ranks_fit_into_a_page() {
+    const MIB: u64 = 1 << 20;
+    let folder = pictures();
+    fs::create_dir_all(&folder).expect("folder");
+    for (ranks, most_bytes) in [(64, 3 * MIB), (4096, 20 * MIB)] {
+        let page = folder.join(format!("{ranks}-ranks.html"));
+        let mut text = Vec::new();
+        html::page(&large(ranks), "large.ibp", &mut text).expect("written");
+        assert!((text.len() as u64) < most_bytes, "{ranks} ranks: {} bytes", text.len());
+        fs::write(&page, &text).expect("page");
+        if !has_browser() {
+            continue;
+        }
+        let seen = look(&["--weigh".as_ref(), &page, &folder.join(format!("{ranks}-ranks.png"))]);
+        let bytes = seen["memory_bytes"].as_u64().expect("bytes");
+        println!(
+            "{ranks} ranks: {} KiB, opened in {} ms, window in {} ms, {} MiB of memory",
+            text.len() >> 10,
+            seen["opened_ms"],
+            seen["window_ms"],
+            bytes / MIB
+        );
+        assert_eq!(seen["complaints"], serde_json::json!([]));
+        assert!((MIB..500 * MIB).contains(&bytes), "{ranks} ranks: {bytes} bytes");
     }
 }

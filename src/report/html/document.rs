@@ -8,7 +8,7 @@ use crate::report::rates::{self, DEFAULT_WINDOW_NS, WIRE_BYTES};
 use crate::report::text::summary;
 use crate::report::units::{bytes, counted, duration, group, span, utc};
 use crate::report::who::{By, Label};
-use crate::report::{collectives, figure, health, ranks};
+use crate::report::{collectives, figure, health, phases, ranks};
 use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +48,7 @@ pub(super) fn document(profile: &Profile, name: &str, cells: &Cells) -> String {
         // From the moment that `--from` and `--to` count from.
         "first_bin_ns": cells.first_ns.saturating_sub(origin_ns),
         "repeated": cells.repeated.iter().map(|(bin, sums)| (bin, sums.packets, sums.wire_bytes)).collect::<Vec<_>>(),
+        "phases": in_phases(profile, origin_ns),
         "latencies": latencies(profile),
         "clock_ns": profile.coverage.clock_ns,
         "sizes": sizes(profile),
@@ -138,6 +139,26 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
     let shown = if decoded == 100.0 { "100 %".to_owned() } else { format!("{:.2} %", decoded.min(99.99)) };
     tiles.push(tile("Coverage", shown, below, decoded < 100.0 || lost > 0));
     tiles
+}
+
+/// The phases, with their times from the first packet.
+fn in_phases(profile: &Profile, origin_ns: i64) -> Value {
+    let phases = phases::phases(profile, &phases::Options::default());
+    let row = |phase: &phases::Phase| {
+        let collectives = phase.collectives.iter().filter(|seen| seen.at_least > 0);
+        json!({
+            "from_ns": phase.from_ns.saturating_sub(origin_ns),
+            "to_ns": phase.to_ns.saturating_sub(origin_ns),
+            "messages": phase.messages(),
+            "bytes": phase.bytes(),
+            "of_mpi": phase.has_mpi,
+            "wire_rate": phase.wire_rate(),
+            "pattern": phase.pattern.name.name(),
+            "confidence": phase.pattern.confidence,
+            "collectives": collectives.map(|seen| (&seen.operation, seen.at_least)).collect::<Vec<_>>(),
+        })
+    };
+    json!({ "window_ns": phases.window_ns, "phases": phases.phases.iter().map(row).collect::<Vec<_>>() })
 }
 
 /// Times by interval, verb and size: quantiles, and how many there are in buckets of an eighth of a power of two.

@@ -31,6 +31,7 @@ const PARTS: [(&str, Content); 5] = [
             include_str!("heat.js"),
             include_str!("matrix.js"),
             include_str!("timeline.js"),
+            include_str!("phases.js"),
             include_str!("charts.js"),
             include_str!("graph.js"),
             include_str!("main.js"),
