@@ -1,7 +1,7 @@
 # make demo   build, analyse a recorded sample, draw it
 # make test   everything that must hold; installs what is missing
 # make bench  throughput, beside other tools where they are installed
-# make soak   the large ones: captures of 2 GiB
+# make soak   the large ones: captures of 2 GiB, a fabric of 2000 hosts
 
 SHELL := /bin/sh
 CARGO ?= cargo
@@ -12,7 +12,7 @@ SAMPLE := samples/openib-mixed-4x1.pcap.zst
 BUILD_PACKAGES := libssl-dev pkg-config
 # Those that tests compare with, and those that the orchestrator is tried on. Not needed to build or to run ibscope.
 TEST_PACKAGES := tshark
-FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2
+FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2 tcpdump tcpreplay
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 # Installs those of the packages that are missing. RUNLEVEL=1 keeps Debian from starting their services: tests start their own.
@@ -67,5 +67,6 @@ bench: build-deps
 	$(CARGO) bench --locked
 	benches/whole-process.sh
 
-soak: build-deps
+soak: deps
 	$(CARGO) nextest run --release --locked --test soak --no-capture
+	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts)'

@@ -8,6 +8,7 @@
 //! once per packet or twice as at a mirror sink. Payloads carry no MPI envelope.
 
 mod layout;
+mod pattern;
 mod random;
 mod recorder;
 mod template;
@@ -16,6 +17,7 @@ mod traffic;
 
 use std::io::{self, Write};
 
+pub use pattern::Pattern;
 pub use totals::{PairTotals, Totals};
 
 /// How packets are framed in the capture file.
@@ -52,6 +54,8 @@ pub struct Options {
     /// How often each packet stands in the file: 1 (at its sender's port) or 2 (also at its receiver's port, after the
     /// transit time, so that packets of other connections come between).
     pub mirror: u8,
+    /// Who sends to whom; without one, anyone to anyone.
+    pub pattern: Option<Pattern>,
     /// Start of the random numbers.
     pub seed: u64,
 }
@@ -59,6 +63,25 @@ pub struct Options {
 impl Options {
     /// The last unicast LID is 0xBFFF.
     pub const MAX_LIDS: u16 = 0xBFFF;
+    /// With a pattern every two nodes may be connected, so that memory grows with the square of their number.
+    pub const MAX_LIDS_OF_A_PATTERN: u16 = 1024;
+
+    /// Who sends to whom, where there is a pattern.
+    fn directions(&self) -> io::Result<Option<Vec<(u16, u16)>>> {
+        let Some(pattern) = self.pattern else { return Ok(None) };
+        let refuse = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+        if self.lids > Self::MAX_LIDS_OF_A_PATTERN {
+            return Err(refuse(format!(
+                "{} LIDs: a pattern can have at most {}",
+                self.lids,
+                Self::MAX_LIDS_OF_A_PATTERN
+            )));
+        }
+        let directions = pattern.directions(self.lids, self.seed);
+        directions.map(Some).ok_or_else(|| {
+            refuse(format!("{} LIDs make no {pattern:?}: choose a number with more divisors", self.lids))
+        })
+    }
 
     fn check(&self) -> io::Result<()> {
         let refuse = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -68,6 +91,7 @@ impl Options {
         if !(1..=2).contains(&self.mirror) {
             return refuse(format!("mirror {}: a packet can stand in the file 1 or 2 times", self.mirror));
         }
+        self.directions()?;
         Ok(())
     }
 }
@@ -82,7 +106,7 @@ pub fn generate(options: &Options, out: &mut impl Write) -> io::Result<Totals> {
     let layout = layout::Layout::new(options.framing, options.kind, options.seed)?;
     let mut recorder = recorder::Recorder::new(&layout, out);
     recorder.file_header();
-    let traffic = traffic::Traffic::new(options, &layout);
+    let traffic = traffic::Traffic::new(options, &layout)?;
     let pairs = traffic.run(|time_ns, packet| recorder.record(time_ns, packet))?;
     let (records, file_bytes) = recorder.finish()?;
     Ok(Totals { framing: options.framing, records, file_bytes, pairs })

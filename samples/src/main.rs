@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Parser;
-use ibscope_samples::{Framing, Kind, Options, generate};
+use ibscope_samples::{Framing, Kind, Options, Pattern, generate};
 
 /// Writes a synthetic capture of any size. The same options give the same bytes.
 #[derive(Parser)]
@@ -27,6 +27,9 @@ struct Arguments {
     /// How often each packet stands in the file; 2: at its sender's and at its receiver's port
     #[arg(long, value_name = "1|2", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     mirror: u8,
+    /// Who sends to whom, in turn [default: anyone to anyone, at random]
+    #[arg(long, value_enum)]
+    pattern: Option<Pattern>,
     /// Start of the random numbers
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
@@ -52,8 +55,8 @@ fn bytes(text: &str) -> Result<u64, String> {
 }
 
 fn main() -> anyhow::Result<()> {
-    let Arguments { framing, kind, bytes, lids, mirror, seed, output, totals } = Arguments::parse();
-    let options = Options { framing, kind, bytes, lids, mirror, seed };
+    let Arguments { framing, kind, bytes, lids, mirror, pattern, seed, output, totals } = Arguments::parse();
+    let options = Options { framing, kind, bytes, lids, mirror, pattern, seed };
     let mut out: Box<dyn Write> = if output.as_os_str() == "-" {
         Box::new(io::stdout().lock())
     } else {

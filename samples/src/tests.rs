@@ -11,7 +11,7 @@ use ibscope_parsers::link::{Located, locate};
 use crate::{Framing, Kind, Options, PairTotals, Totals, generate};
 
 fn options(framing: Framing, kind: Kind, mirror: u8) -> Options {
-    Options { framing, kind, bytes: 400_000, lids: 5, mirror, seed: 42 }
+    Options { framing, kind, bytes: 400_000, lids: 5, mirror, pattern: None, seed: 42 }
 }
 
 fn all() -> impl Iterator<Item = Options> {

@@ -1,19 +1,17 @@
 //! Who sends what when: reliable connections between the nodes, a few messages at a time, packets in order of time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::io;
 
 use crate::layout::{Layout, Packet};
+use crate::pattern;
 use crate::random::Random;
 use crate::totals::PairTotals;
 use crate::{Kind, Options};
 
 /// Queue pairs that each two nodes connect.
 const QPS_PER_PAIR: usize = 3;
-/// A node is connected with at most this many of the nodes after it (the last is followed by the first) and as many
-/// before it, so that memory grows with the number of nodes and not with its square.
-const PEERS_EACH_WAY: u16 = 32;
 /// Messages under way at the same time, at most.
 const MAX_STREAMS: usize = 32;
 /// Packets that one ACK answers in a big message.
@@ -110,6 +108,10 @@ pub(crate) struct Traffic<'a> {
     options: &'a Options,
     random: Random,
     connections: Vec<Connection>,
+    /// What sends in turn, as two nodes and which end; without a pattern any end of any connection does.
+    directions: Vec<(usize, usize)>,
+    /// The next of them.
+    next: usize,
     streams: Vec<Option<Stream>>,
     queue: BinaryHeap<Reverse<Queued>>,
     queued: u64,
@@ -121,7 +123,7 @@ pub(crate) struct Traffic<'a> {
 
 impl<'a> Traffic<'a> {
     /// Connects the nodes.
-    pub(crate) fn new(options: &'a Options, layout: &'a Layout) -> Self {
+    pub(crate) fn new(options: &'a Options, layout: &'a Layout) -> io::Result<Self> {
         let mut random = Random::new(options.seed);
         let mut next_qpn = vec![0x80_u32; usize::from(options.lids) + 1];
         let mut end = |node: u16, random: &mut Random| {
@@ -129,8 +131,23 @@ impl<'a> Traffic<'a> {
             *qpn += 1;
             End { node, qpn: *qpn, psn: random.below(1 << 24) as u32, msn: 0, ip_id: random.next() as u16, busy: false }
         };
+        let sends = options.directions()?;
+        let pairs: Vec<(u16, u16)> = match &sends {
+            Some(sends) => sends
+                .iter()
+                .map(|(from, to)| (*from.min(to), *from.max(to)))
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
+            None => pattern::anyone(options.lids).collect(),
+        };
+        let direction = |(from, to): &(u16, u16)| {
+            let pair = pairs.binary_search(&(*from.min(to), *from.max(to))).unwrap_or_default();
+            (pair, usize::from(from > to))
+        };
+        let directions: Vec<(usize, usize)> = sends.iter().flatten().map(direction).collect();
         let mut connections = Vec::new();
-        for (first, second) in node_pairs(options.lids) {
+        for &(first, second) in &pairs {
             for _ in 0..QPS_PER_PAIR {
                 connections.push(Connection {
                     ends: [end(first, &mut random), end(second, &mut random)],
@@ -140,12 +157,26 @@ impl<'a> Traffic<'a> {
             }
         }
         // At most half of all directions are in use, so that a free one is soon found.
-        let streams = vec![None; connections.len().min(MAX_STREAMS)];
+        let most = if sends.is_some() { directions.len() } else { connections.len() };
+        let streams = vec![None; most.min(MAX_STREAMS)];
         let totals = vec![[PairTotals::default(); 2]; connections.len() / QPS_PER_PAIR];
         // The file's own header of 24 bytes.
         let promised_bytes = 24;
         let queue = BinaryHeap::new();
-        Self { layout, options, random, connections, streams, queue, queued: 0, totals, promised_bytes }
+        let next = 0;
+        Ok(Self {
+            layout,
+            options,
+            random,
+            connections,
+            directions,
+            next,
+            streams,
+            queue,
+            queued: 0,
+            totals,
+            promised_bytes,
+        })
     }
 
     /// Runs to the end; `seen` gets every packet at every mirrored port, in order of time (nanoseconds since the
@@ -212,14 +243,23 @@ impl<'a> Traffic<'a> {
     fn open(&mut self) -> Option<Stream> {
         let message = self.choose_message()?;
         loop {
-            let choice = self.random.below(2 * self.connections.len() as u64) as usize;
-            let (connection, end) = (choice / 2, choice % 2);
+            let (connection, end) = self.choose_direction();
             let busy = &mut self.connections[connection].ends[end].busy;
             if !*busy {
                 *busy = true;
                 return Some(Stream { connection, end, message, sent: 0, complete: false });
             }
         }
+    }
+
+    /// One end of a connection: in turn where there is a pattern, else any.
+    fn choose_direction(&mut self) -> (usize, usize) {
+        if let Some(&(pair, end)) = self.directions.get(self.next) {
+            self.next = (self.next + 1) % self.directions.len();
+            return (pair * QPS_PER_PAIR + self.random.below(QPS_PER_PAIR as u64) as usize, end);
+        }
+        let choice = self.random.below(2 * self.connections.len() as u64) as usize;
+        (choice / 2, choice % 2)
     }
 
     /// The sort of the next message, whose bytes are promised now; nothing when the file will be long enough.
@@ -299,38 +339,4 @@ impl<'a> Traffic<'a> {
 fn ends(connection: &mut Connection, sender: usize) -> [&mut End; 2] {
     let [first, second] = &mut connection.ends;
     if sender == 0 { [first, second] } else { [second, first] }
-}
-
-/// Every two nodes that are connected, once each; nodes are numbered from 1.
-fn node_pairs(nodes: u16) -> impl Iterator<Item = (u16, u16)> {
-    let reach = PEERS_EACH_WAY.min(nodes / 2);
-    (0..nodes).flat_map(move |first| {
-        (1..=reach)
-            .filter(move |&distance| distance * 2 != nodes || first < distance)
-            .map(move |distance| (first + 1, (u32::from(first) + u32::from(distance)) as u16 % nodes + 1))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::{PEERS_EACH_WAY, node_pairs};
-
-    /// Up to 65 nodes each meets each other: n (n - 1) / 2 pairs, none twice.
-    #[test]
-    fn all_pairs_of_few_nodes() {
-        for nodes in 2..=2 * PEERS_EACH_WAY + 1 {
-            let pairs: Vec<_> = node_pairs(nodes).collect();
-            let unordered: BTreeSet<_> = pairs.iter().map(|&(a, b)| (a.min(b), a.max(b))).collect();
-            let expected = usize::from(nodes) * (usize::from(nodes) - 1) / 2;
-            assert_eq!((pairs.len(), unordered.len()), (expected, expected), "{nodes} nodes");
-            assert!(pairs.iter().all(|&(a, b)| a != b && (1..=nodes).contains(&a) && (1..=nodes).contains(&b)));
-        }
-    }
-
-    #[test]
-    fn many_nodes_have_64_peers_each() {
-        assert_eq!(node_pairs(0xBFFF).count(), 0xBFFF * usize::from(PEERS_EACH_WAY));
-    }
 }

@@ -1,8 +1,16 @@
 //! What can be typed.
 
+mod compare;
 mod latency;
+mod phases;
+mod trace;
+mod watch;
 
+pub(super) use compare::Compare;
 pub(super) use latency::{Latency, LatencyFormat, View};
+pub(super) use phases::Phases;
+pub(super) use trace::Trace;
+pub(super) use watch::Watch;
 
 use crate::model::link::Speed;
 use crate::pipeline::Moment;
@@ -43,6 +51,14 @@ pub(super) enum Command {
     Rates(Rates),
     /// Hold what the wire showed against a trace of the application: Score-P and others (OTF2), or a table
     Crosscheck(super::crosscheck::Crosscheck),
+    /// Show the job's time cut where the communication pattern changes, and what each part does
+    Phases(Phases),
+    /// Show two profiles side by side: what differs, by how much, and whether that may be chance
+    Compare(Compare),
+    /// Write messages as trace events, which Perfetto opens: ranks as tracks, messages as flows
+    Trace(Trace),
+    /// Show a capture while it grows: rates, pairs, sizes, what goes wrong; and its totals at the end
+    Watch(Watch),
     /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
     #[command(subcommand)]
     Capture(super::capture::Capture),

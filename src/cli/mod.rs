@@ -7,6 +7,7 @@
 mod args;
 mod capture;
 mod commands;
+mod compare;
 mod crosscheck;
 mod files;
 mod health;
@@ -15,7 +16,10 @@ mod input;
 mod latency;
 mod manifest;
 mod output;
+mod phases;
 mod rates;
+mod trace;
+mod watch;
 
 use args::{Cli, Command};
 use clap::Parser as _;
@@ -37,6 +41,10 @@ pub fn main() -> ExitCode {
         Command::Latency(args) => latency::run(args),
         Command::Rates(args) => rates::run(args),
         Command::Crosscheck(args) => crosscheck::run(args),
+        Command::Phases(args) => phases::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Trace(args) => trace::run(args),
+        Command::Watch(args) => watch::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
     };

@@ -263,6 +263,14 @@ impl std::ops::AddAssign for Repeats {
     }
 }
 
+impl Repeats {
+    /// All of them.
+    #[must_use]
+    pub const fn packets(&self) -> u64 {
+        self.request_packets + self.response_packets + self.acknowledge_packets
+    }
+}
+
 /// Repeated packets in a bin, of whatever turn: what [`Repeats`] adds up over all time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repeated {

@@ -9,10 +9,12 @@ mod across;
 mod bins;
 mod copies;
 mod health;
+mod live;
 mod points;
 mod settle;
 
 pub use across::{Drawn, Passage, Untimed};
+pub use live::live;
 pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 
 use crate::model::histogram::coarse_bucket;
@@ -229,6 +231,12 @@ impl Accumulator {
                 OverTime::Times => partial.time_bins.widen(),
             }
         }
+    }
+
+    /// The sums as they are now, in the order of the connections' numbers.
+    #[must_use]
+    pub fn partials(&self) -> &[Partial] {
+        &self.partials
     }
 
     /// The sums in the order of the connections' numbers.

@@ -149,30 +149,43 @@ impl Rule {
     }
 }
 
-impl One {
-    fn new(input: u32, key: ConnectionKey, partial: Partial, ending: Ending, twice: bool) -> Self {
-        let numbered = Rule::new(twice, !key.is_datagram());
-        let unnumbered = Rule::new(twice, false);
-        let mut traffic = Traffic::default();
-        let mut repeats = Repeats::default();
-        let mut mirror_copies = 0;
-        for (turn, by_occurrence) in partial.sums.iter().enumerate() {
-            let rule = if turn == Turn::Other as usize { &unnumbered } else { &numbered };
-            for (class, sums) in by_occurrence.iter().enumerate() {
-                if !rule.transmission[class] {
-                    mirror_copies += sums.packets;
-                    continue;
-                }
-                traffic.packets += sums.packets;
-                traffic.wire_bytes += sums.wire_bytes;
-                if rule.repeat[class] {
-                    add_repeats(&mut repeats, turn, sums);
-                } else {
-                    traffic.payload_bytes += sums.payload_bytes;
-                }
+/// What a connection has sent, by which of its packets are transmissions.
+pub(super) struct Transmitted {
+    pub(super) traffic: Traffic,
+    pub(super) repeats: Repeats,
+    pub(super) mirror_copies: u64,
+}
+
+/// Packets, bytes and transport messages of a connection; `twice` says that both copies of its packets are in the input.
+pub(super) fn transmitted(key: &ConnectionKey, partial: &Partial, twice: bool) -> Transmitted {
+    let numbered = Rule::new(twice, !key.is_datagram());
+    let unnumbered = Rule::new(twice, false);
+    let mut traffic = Traffic::default();
+    let mut repeats = Repeats::default();
+    let mut mirror_copies = 0;
+    for (turn, by_occurrence) in partial.sums.iter().enumerate() {
+        let rule = if turn == Turn::Other as usize { &unnumbered } else { &numbered };
+        for (class, sums) in by_occurrence.iter().enumerate() {
+            if !rule.transmission[class] {
+                mirror_copies += sums.packets;
+                continue;
+            }
+            traffic.packets += sums.packets;
+            traffic.wire_bytes += sums.wire_bytes;
+            if rule.repeat[class] {
+                add_repeats(&mut repeats, turn, sums);
+            } else {
+                traffic.payload_bytes += sums.payload_bytes;
             }
         }
-        traffic.messages = messages(&numbered, partial.messages);
+    }
+    traffic.messages = messages(&numbered, partial.messages);
+    Transmitted { traffic, repeats, mirror_copies }
+}
+
+impl One {
+    fn new(input: u32, key: ConnectionKey, partial: Partial, ending: Ending, twice: bool) -> Self {
+        let Transmitted { traffic, repeats, mirror_copies } = transmitted(&key, &partial, twice);
         let health = health::settled(&key, &partial, &ending.health, twice);
         let bins = bins(&Rule::new(twice, key.can_repeat()), partial.bins.into_cells());
         let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));

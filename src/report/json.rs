@@ -51,7 +51,8 @@ pub fn timeline_json(timeline: &Timeline, out: &mut dyn Write) -> io::Result<()>
     writeln!(out, "{document:#}")
 }
 
-const fn by(by: By) -> &'static str {
+/// What rows and columns are.
+pub(super) const fn by(by: By) -> &'static str {
     match by {
         By::Endpoint => "endpoint",
         By::Rank => "rank",
@@ -72,7 +73,8 @@ fn definitions(by: By, selection: Selection) -> Value {
     })
 }
 
-fn values(src: &Label, dst: &Label, cell: &Cell) -> Value {
+/// A cell with its sender and receiver.
+pub(super) fn values(src: &Label, dst: &Label, cell: &Cell) -> Value {
     json!({
         "src": value(src),
         "dst": value(dst),

@@ -147,6 +147,15 @@ pub struct Matrix {
 }
 
 impl Matrix {
+    /// The matrix of these cells by sender and receiver.
+    pub(super) fn of(by: By, selection: Selection, cells: &BTreeMap<(Label, Label), Cell>) -> Self {
+        let labels: BTreeSet<&Label> = cells.keys().flat_map(|(src, dst)| [src, dst]).collect();
+        let labels: Vec<Label> = labels.into_iter().cloned().collect();
+        let index = |label: &Label| labels.binary_search(label).unwrap_or_default() as u32;
+        let cells = cells.iter().map(|((src, dst), cell)| ((index(src), index(dst)), *cell)).collect();
+        Self { by, selection, labels, cells }
+    }
+
     /// The sum of all cells.
     #[must_use]
     pub fn total(&self) -> Cell {
@@ -174,11 +183,7 @@ pub fn matrix(profile: &Profile, by: By, selection: Selection) -> Matrix {
         let has_mpi = profile.mpi_read && connection.stack.is_some();
         cells.entry(pair).or_default().add(by, selection, &connection.traffic, has_mpi);
     }
-    let labels: BTreeSet<&Label> = cells.keys().flat_map(|(src, dst)| [src, dst]).collect();
-    let labels: Vec<Label> = labels.into_iter().cloned().collect();
-    let index = |label: &Label| labels.binary_search(label).unwrap_or_default() as u32;
-    let cells = cells.iter().map(|((src, dst), cell)| ((index(src), index(dst)), *cell)).collect();
-    Matrix { by, selection, labels, cells }
+    Matrix::of(by, selection, &cells)
 }
 
 fn data(profile: &Profile) -> impl Iterator<Item = &ConnectionRow> {

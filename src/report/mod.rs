@@ -5,6 +5,7 @@
 
 pub mod collectives;
 mod columns;
+pub mod compare;
 pub mod crosscheck;
 pub mod csv;
 pub mod figure;
@@ -12,13 +13,16 @@ pub mod floor;
 pub mod health;
 pub mod json;
 pub mod latency;
+pub mod live;
 pub mod matrix;
 pub mod messages;
 pub mod packets;
+pub mod phases;
 pub mod ranks;
 pub mod rates;
 pub mod text;
 pub mod timeline;
+pub mod trace;
 mod units;
 mod who;
 

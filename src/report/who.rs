@@ -34,6 +34,12 @@ impl Label {
             _ => self.to_string(),
         }
     }
+
+    /// True where the rank is not known.
+    #[must_use]
+    pub const fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown)
+    }
 }
 
 /// The label for programs: never a name.

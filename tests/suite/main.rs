@@ -24,6 +24,8 @@ mod recorded;
 mod runs;
 mod synthetic;
 mod tools;
+mod trace;
 mod tshark;
 mod unknown;
+mod watch;
 mod wire;

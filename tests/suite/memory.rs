@@ -23,8 +23,15 @@ pub(crate) const MATRIX: &[&str] = &["matrix", "--no-mpi", "--format", "csv", "-
 
 /// A mirror sink's capture of 64 LIDs in ibdump's layout, written to disk packet by packet.
 pub(crate) fn generate(path: &Path, bytes: u64) -> Totals {
-    let options =
-        ibscope_samples::Options { framing: Framing::Native, kind: Kind::Small, bytes, lids: 64, mirror: 2, seed: 3 };
+    let options = ibscope_samples::Options {
+        framing: Framing::Native,
+        kind: Kind::Small,
+        bytes,
+        lids: 64,
+        mirror: 2,
+        pattern: None,
+        seed: 3,
+    };
     let mut out = BufWriter::new(File::create(path).expect("create"));
     let totals = ibscope_samples::generate(&options, &mut out).expect("generate");
     out.flush().expect("write");

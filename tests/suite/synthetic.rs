@@ -15,7 +15,7 @@ struct Generated {
 }
 
 fn generate(framing: Framing, kind: Traffic, mirror: u8, bytes: u64) -> Generated {
-    let options = ibscope_samples::Options { framing, kind, bytes, lids: 6, mirror, seed: 7 };
+    let options = ibscope_samples::Options { framing, kind, bytes, lids: 6, mirror, pattern: None, seed: 7 };
     let mut file = Vec::new();
     let totals = ibscope_samples::generate(&options, &mut file).expect("generate");
     Generated { folder: tempfile::tempdir().expect("folder"), bytes: file, totals }

@@ -52,6 +52,18 @@ fn totals(rows: &[Row<'_>]) -> (Health, Repeats) {
     })
 }
 
+/// All connections together: the repeats, and the columns of [`Health`].
+pub(super) fn total(profile: &Profile) -> Vec<(&'static str, u64)> {
+    let (health, repeats) = totals(&rows(profile));
+    let repeats = repeats_values(&repeats);
+    COLUMNS
+        .into_iter()
+        .skip(COLUMNS.len() - repeats.len())
+        .zip(repeats)
+        .chain(Health::COLUMNS.into_iter().zip(health.values()))
+        .collect()
+}
+
 /// For people: totals, then the ten connections with most to say.
 #[must_use]
 pub fn table(profile: &Profile, speed: Option<&Speed>) -> String {
@@ -294,14 +306,18 @@ fn cells(row: &Row<'_>) -> Vec<Cell> {
         .collect()
 }
 
-fn repeats_cells(repeats: &Repeats) -> Vec<Cell> {
-    let values = [
+const fn repeats_values(repeats: &Repeats) -> [u64; 5] {
+    [
         repeats.request_packets,
         repeats.response_packets,
         repeats.acknowledge_packets,
         repeats.wire_bytes,
         repeats.payload_bytes,
-    ];
+    ]
+}
+
+fn repeats_cells(repeats: &Repeats) -> Vec<Cell> {
+    let values = repeats_values(repeats);
     COLUMNS.into_iter().skip(COLUMNS.len() - values.len()).zip(values.map(Value::from)).collect()
 }
 

@@ -140,8 +140,7 @@ fn traffic(lines: &mut Lines, profile: &Profile) {
             group(total.messages)
         ),
     );
-    let repeated = repeats.request_packets + repeats.response_packets + repeats.acknowledge_packets;
-    if repeated > 0 {
+    if repeats.packets() > 0 {
         lines.put(
             "repeated",
             &format!(

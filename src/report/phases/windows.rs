@@ -1,0 +1,125 @@
+//! Timeline -> windows of equal width: which pair sent which share of a window's traffic, and of what kind.
+//!
+//! Traffic is weighed as the packets that it needs: one per message, and one more per 4 KiB of payload. Acknowledgements weigh nothing. Messages of MPI
+//! are point-to-point or collective; data that go on after their message began are of the kind that the pair had last. What is of no known library is
+//! a kind of its own.
+
+use super::pairs::Pairs;
+use crate::model::Profile;
+use crate::model::profile::Traffic;
+use std::collections::BTreeMap;
+
+/// Windows that a timeline is cut into where nothing else is asked for, at most.
+const DEFAULT_WINDOWS: i128 = 64;
+/// Windows at all: similarities are kept of each two of them.
+const MOST_WINDOWS: i128 = 512;
+/// Payload that weighs as much as a message: a full packet.
+const PACKET_BYTES: f64 = 4096.0;
+
+/// What traffic serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Service {
+    /// Point-to-point messages.
+    PointToPoint,
+    /// Messages of collective operations.
+    Collective,
+    /// No MPI library was recognised, or it has not said anything yet.
+    Other,
+}
+
+/// Number of [`Service`]s.
+pub(super) const SERVICES: usize = 3;
+
+/// What was sent in a window.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Window {
+    /// Its start, in widths since the epoch.
+    pub(super) number: i64,
+    /// Pair, service and weight; sorted.
+    pub(super) parts: Vec<(u32, Service, f64)>,
+}
+
+/// Start of the first and end of the last bin that holds data.
+pub(super) fn span_ns(profile: &Profile, pairs: &Pairs) -> Option<(i64, i64)> {
+    let mut times = profile.timeline.iter().filter(|row| pairs.of(row.connection).is_some()).map(|row| row.time_ns);
+    let first = times.next()?;
+    let (first, last) = times.fold((first, first), |(first, last), ns| (first.min(ns), last.max(ns)));
+    Some((first, last.saturating_add(profile.bin_ns)))
+}
+
+/// The width of a window, whole bins of the profile: what is asked for, or a round number of bins that makes at most 64 windows.
+pub(super) fn width_ns(span_ns: (i64, i64), bin_ns: i64, wanted_ns: Option<i64>) -> i64 {
+    let (bin_ns, length_ns) = (i128::from(bin_ns), i128::from(span_ns.1) - i128::from(span_ns.0));
+    let bins = |ns: i128| ((ns + bin_ns - 1) / bin_ns).max(1);
+    let least = bins((length_ns + MOST_WINDOWS - 1) / MOST_WINDOWS);
+    let width = match wanted_ns {
+        Some(wanted_ns) => bins(wanted_ns.into()).max(least),
+        None => {
+            let needed = bins((length_ns + DEFAULT_WINDOWS - 1) / DEFAULT_WINDOWS);
+            let powers = std::iter::successors(Some(1_i128), |power| power.checked_mul(10));
+            powers
+                .flat_map(|power| [1, 2, 5].map(|factor| factor * power))
+                .find(|round| *round >= needed)
+                .unwrap_or(needed)
+        }
+    };
+    i64::try_from(width * bin_ns).unwrap_or(i64::MAX)
+}
+
+/// The windows that are not empty, in the order of time.
+pub(super) fn windows(profile: &Profile, pairs: &Pairs, width_ns: i64) -> Vec<Window> {
+    let mut sums: BTreeMap<(i64, u32), Sums> = BTreeMap::new();
+    for row in &profile.timeline {
+        let Some(pair) = pairs.of(row.connection) else { continue };
+        let has_mpi = profile.mpi_read && profile.connections[row.connection as usize].stack.is_some();
+        let number = row.time_ns.div_euclid(width_ns);
+        sums.entry((number, pair)).or_default().add(&row.traffic, has_mpi);
+    }
+    let mut before: BTreeMap<u32, Service> = BTreeMap::new();
+    let mut windows: Vec<Window> = Vec::new();
+    for ((number, pair), sums) in sums {
+        let parts = sums.parts(before.entry(pair).or_insert(Service::Other));
+        let parts =
+            parts.into_iter().filter(|(_, weight)| *weight > 0.0).map(|(service, weight)| (pair, service, weight));
+        match windows.last_mut().filter(|window| window.number == number) {
+            Some(window) => window.parts.extend(parts),
+            None => windows.push(Window { number, parts: parts.collect() }),
+        }
+    }
+    windows.retain(|window| !window.parts.is_empty());
+    windows
+}
+
+/// What a pair sent in a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    traffic: Traffic,
+    /// Messages of connections without a library.
+    others: u64,
+}
+
+impl Sums {
+    fn add(&mut self, traffic: &Traffic, has_mpi: bool) {
+        self.traffic += *traffic;
+        // Requests for data, and acknowledgements, have no payload: the data come the other way.
+        if !has_mpi && traffic.payload_bytes > 0 {
+            self.others += traffic.messages;
+        }
+    }
+
+    fn parts(&self, before: &mut Service) -> [(Service, f64); SERVICES] {
+        let Traffic { payload_bytes, p2p_messages, p2p_mpi_bytes, collective_messages, collective_mpi_bytes, .. } =
+            self.traffic;
+        if p2p_messages + collective_messages > 0 {
+            let is_p2p = p2p_messages > 0 && p2p_mpi_bytes >= collective_mpi_bytes;
+            *before = if is_p2p { Service::PointToPoint } else { Service::Collective };
+        }
+        let data = payload_bytes as f64 / PACKET_BYTES;
+        let weight = |service, messages: u64| (service, messages as f64 + if *before == service { data } else { 0.0 });
+        [
+            weight(Service::PointToPoint, p2p_messages),
+            weight(Service::Collective, collective_messages),
+            weight(Service::Other, self.others),
+        ]
+    }
+}
