@@ -20,6 +20,7 @@ mod messages;
 mod mpi_times;
 mod over_time;
 mod partial;
+mod phases;
 mod python;
 mod rates;
 mod recorded;
