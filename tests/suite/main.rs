@@ -4,6 +4,8 @@ mod align;
 mod architecture;
 mod cli;
 mod constructed;
+#[cfg(target_os = "linux")]
+mod crosscheck;
 mod cuts;
 mod fabric;
 mod floor;
