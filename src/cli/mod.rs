@@ -18,6 +18,8 @@ mod manifest;
 mod output;
 mod phases;
 mod rates;
+mod report;
+mod summary;
 mod trace;
 mod watch;
 
@@ -31,6 +33,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Analyze(args) => commands::analyze(args),
+        Command::Summary(args) => summary::run(args),
         Command::Inspect(args) => commands::inspect(args),
         Command::Matrix(args) => commands::matrix(args),
         Command::Timeline(args) => commands::timeline(args),
@@ -45,6 +48,7 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => compare::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Watch(args) => watch::run(args),
+        Command::Report(args) => report::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
     };

@@ -31,8 +31,9 @@ pub(super) fn run(args: &Watch) -> anyhow::Result<ExitCode> {
         return Err(anyhow!("{}: is a profile, which does not grow; `ibscope summary` shows it", args.place.display()));
     }
     let mut options = input::options(&inputs, &reading)?;
-    options.bin_ns = None;
-    (options.read_times, options.read_health) = (false, false);
+    // As `analyze` does, so that its totals say the same.
+    options.bin_ns = Some(args.bin);
+    let writer = args.output.as_deref().map(pipeline::Writer::create).transpose()?;
     let patience = Patience { until_now: args.once, ..Patience::default() };
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&patience.stop))?;
@@ -68,12 +69,18 @@ pub(super) fn run(args: &Watch) -> anyhow::Result<ExitCode> {
         output::say("ibscope: ended before the first packet came");
         return Ok(ExitCode::SUCCESS);
     };
+    if let Some(writer) = writer {
+        writer.finish(&profile)?;
+    }
     finish(args, &profile)
 }
 
 fn finish(args: &Watch, profile: &Profile) -> anyhow::Result<ExitCode> {
     let style = output::style(args.color);
     output::results(|out| out.write_all(text::summary(profile, &style).as_bytes()))?;
+    if let Some(place) = &args.output {
+        output::say(&format!("profile written to {}", place.display()));
+    }
     let reading = args.reading();
     input::rankmap_notes(&reading, profile);
     Ok(input::exit_code(&reading, &profile.coverage))

@@ -2,6 +2,7 @@
 
 mod align;
 mod architecture;
+mod browser;
 mod cli;
 mod constructed;
 #[cfg(target_os = "linux")]
@@ -21,6 +22,7 @@ mod messages;
 mod mpi_times;
 mod over_time;
 mod partial;
+mod python;
 mod rates;
 mod recorded;
 mod runs;

@@ -18,6 +18,12 @@ pub(in crate::cli) struct Watch {
     /// Print lines on a terminal too
     #[arg(long, conflicts_with = "once")]
     pub(in crate::cli) lines: bool,
+    /// At the end, write the profile to this folder, usually NAME.ibp; a profile that is there is replaced
+    #[arg(short, long, value_name = "PROFILE")]
+    pub(in crate::cli) output: Option<PathBuf>,
+    /// Width of the profile's bins
+    #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = bin_ns)]
+    pub(in crate::cli) bin: i64,
     /// Worker threads [default: one per core]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = threads)]
     pub(in crate::cli) threads: usize,
