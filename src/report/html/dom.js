@@ -50,6 +50,13 @@ function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
+/// What draws on a canvas. It stays in main memory: from there it goes to paper as well.
+function pen(canvas) {
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  return context;
+}
+
 /// A canvas of so many CSS pixels, sharp on this screen; gives its context.
 function prepare(canvas, width, height) {
   const ratio = Math.min(window.devicePixelRatio || 1, 2);
@@ -57,9 +64,8 @@ function prepare(canvas, width, height) {
   canvas.height = Math.round(height * ratio);
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
-  const context = canvas.getContext("2d");
+  const context = pen(canvas);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
   return context;
 }
 
