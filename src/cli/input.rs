@@ -153,7 +153,7 @@ pub(super) fn messages_alone(
 }
 
 /// Reads the messages of captures, with a progress bar on a terminal.
-fn messages(paths: &[PathBuf], options: &Options, with_transport: bool) -> anyhow::Result<pipeline::MessageStream> {
+pub(super) fn messages(paths: &[PathBuf], options: &Options, with_transport: bool) -> anyhow::Result<pipeline::MessageStream> {
     Ok(with_progress(paths, options, |progress| pipeline::messages(paths, options, with_transport, progress))?)
 }
 

@@ -40,7 +40,7 @@ fn facts(profile: &Profile) -> Vec<(String, Value)> {
         ("mirror_copies", json!(coverage.mirror_copies)),
         ("endpoints", json!(endpoints.len())),
         ("ranks", json!(ranks.len())),
-        ("stacks", json!(stacks.into_iter().collect::<Vec<_>>().join("; "))),
+        ("stacks", json!(stacks.iter().copied().collect::<Vec<_>>().join("; "))),
         ("packets", json!(traffic.packets)),
         ("wire_bytes", json!(traffic.wire_bytes)),
         ("payload_bytes", json!(traffic.payload_bytes)),
