@@ -1,7 +1,7 @@
 # make demo   build, analyse a recorded sample, draw it
 # make test   everything that must hold; installs what is missing
 # make bench  throughput, beside other tools where they are installed
-# make soak   the large ones: captures of 2 GiB
+# make soak   the large ones: captures of 2 GiB, a fabric of 2000 hosts
 
 SHELL := /bin/sh
 CARGO ?= cargo
@@ -12,7 +12,9 @@ SAMPLE := samples/openib-mixed-4x1.pcap.zst
 BUILD_PACKAGES := libssl-dev pkg-config
 # Those that tests compare with, and those that the orchestrator is tried on. Not needed to build or to run ibscope.
 TEST_PACKAGES := tshark
-FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2
+# The HTML report is opened in a browser.
+BROWSER_PACKAGES := chromium chromium-driver python3-venv
+FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2 tcpdump tcpreplay
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 # Installs those of the packages that are missing. RUNLEVEL=1 keeps Debian from starting their services: tests start their own.
@@ -40,14 +42,16 @@ demo: build
 	@echo
 	target/release/ibscope matrix $(DEMO)/openib-mixed-4x1.ibp --by rank --svg $(DEMO)/matrix.svg --png $(DEMO)/matrix.png
 	target/release/ibscope timeline $(DEMO)/openib-mixed-4x1.ibp --bin 50ms --format csv --svg $(DEMO)/timeline.svg --png $(DEMO)/timeline.png > $(DEMO)/timeline.csv
+	target/release/ibscope report $(DEMO)/openib-mixed-4x1.ibp -o $(DEMO)/report.html
 	@echo
 	@echo "The profile is $(DEMO)/openib-mixed-4x1.ibp; the figures are $(DEMO)/matrix.png and $(DEMO)/timeline.png (.svg beside them)."
+	@echo "All of it as one page, for any browser: $(DEMO)/report.html"
 
 test: deps lint docs unit
 
 # The packages ask no questions; a shell without root goes through sudo.
 deps: build-deps
-	$(call install,$(TEST_PACKAGES) $(FABRIC_PACKAGES))
+	$(call install,$(TEST_PACKAGES) $(BROWSER_PACKAGES) $(FABRIC_PACKAGES))
 	@$(CARGO) nextest --version >/dev/null 2>&1 || $(CARGO) install cargo-nextest --locked
 
 lint:
@@ -67,5 +71,6 @@ bench: build-deps
 	$(CARGO) bench --locked
 	benches/whole-process.sh
 
-soak: build-deps
+soak: deps
 	$(CARGO) nextest run --release --locked --test soak --no-capture
+	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts)'

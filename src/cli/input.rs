@@ -57,6 +57,7 @@ pub(super) fn options(inputs: &[PathBuf], reading: &Reading) -> anyhow::Result<O
     let known = Known::read(reading.manifest.as_deref())?;
     // What the user says himself goes first.
     let mut names = known.as_ref().map_or(Ok(BTreeMap::new()), Known::names)?;
+    let leaves = known.as_ref().map(Known::leaves).unwrap_or_default();
     names.append(&mut files::hosts(reading.hosts.as_deref())?);
     Ok(Options {
         threads: reading.threads,
@@ -64,6 +65,7 @@ pub(super) fn options(inputs: &[PathBuf], reading: &Reading) -> anyhow::Result<O
         to: reading.to,
         rankmap: files::rankmap(reading.rankmap.as_deref())?,
         names,
+        leaves,
         align: !reading.no_align,
         clocks: known.map_or(Ok(BTreeMap::new()), |known| known.clocks(inputs, !reading.no_align))?,
         ..Options::default()
@@ -137,6 +139,19 @@ pub(super) fn whole(inputs: &[PathBuf], reading: &Reading, what: &str) -> anyhow
 /// Analyses captures, with a progress bar on a terminal.
 pub(super) fn analyze(paths: &[PathBuf], options: &Options) -> anyhow::Result<Profile> {
     Ok(with_progress(paths, options, |progress| pipeline::analyze(paths, options, progress))?)
+}
+
+/// Reads the messages of captures for themselves alone.
+pub(super) fn messages_alone(
+    paths: &[PathBuf],
+    reading: &Reading,
+    with_transport: bool,
+) -> anyhow::Result<pipeline::MessageStream> {
+    let mut options = options(paths, reading)?;
+    options.bin_ns = None;
+    options.check_icrc = false;
+    (options.read_times, options.read_sizes, options.read_health) = (false, false, false);
+    messages(paths, &options, with_transport)
 }
 
 /// Reads the messages of captures, with a progress bar on a terminal.

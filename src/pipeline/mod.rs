@@ -17,6 +17,7 @@ mod fill;
 mod messages;
 mod packets;
 mod spill;
+mod watch;
 
 pub use crate::profile::{MessageWriter, Writer, is_profile, read as load};
 pub use crate::ranks::rankmap::{parse as parse_rankmap, quoted};
@@ -24,6 +25,9 @@ pub use adapt::adapt;
 pub use analysis::analyze;
 pub use messages::{MessageStream, messages};
 pub use packets::inspect;
+pub use watch::watch;
+
+pub use crate::input::Patience;
 
 use crate::decode;
 use crate::input::{self, Capture};
@@ -70,6 +74,8 @@ pub struct Options {
     pub rankmap: Option<Vec<RankRow>>,
     /// Names of endpoints.
     pub names: BTreeMap<Endpoint, String>,
+    /// Leaf switches of endpoints, by name.
+    pub leaves: BTreeMap<Endpoint, String>,
     /// Hold the clocks of several captures against each other and correct them.
     pub align: bool,
     /// Clocks of captures that are known beforehand, by path: what corrects them, and by how much that may be wrong, in nanoseconds.
@@ -92,6 +98,7 @@ impl Default for Options {
             to: None,
             rankmap: None,
             names: BTreeMap::new(),
+            leaves: BTreeMap::new(),
             align: true,
             clocks: BTreeMap::new(),
         }

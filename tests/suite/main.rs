@@ -2,8 +2,11 @@
 
 mod align;
 mod architecture;
+mod browser;
 mod cli;
 mod constructed;
+#[cfg(target_os = "linux")]
+mod crosscheck;
 mod cuts;
 mod fabric;
 mod floor;
@@ -20,11 +23,14 @@ mod mpi_times;
 mod over_time;
 mod partial;
 mod phases;
+mod python;
 mod rates;
 mod recorded;
 mod runs;
 mod synthetic;
 mod tools;
+mod trace;
 mod tshark;
 mod unknown;
+mod watch;
 mod wire;

@@ -8,6 +8,7 @@ mod axes;
 mod bar;
 mod canvas;
 mod cells;
+mod crosscheck;
 mod histogram;
 mod legend;
 mod matrix;
@@ -30,8 +31,10 @@ use super::matrix::{Matrix, Unit};
 use super::phases::Phases;
 use super::rates::Rates;
 use super::timeline::Timeline;
+use crate::crosscheck::Crosscheck;
 use crate::model::Histogram;
 use canvas::Figure;
+use plotters::style::RGBColor;
 use std::collections::BTreeMap;
 
 /// A figure that is ready to be drawn.
@@ -103,6 +106,11 @@ pub fn matrix(matrix: &Matrix, unit: Unit) -> Result<Drawing, ReportError> {
     Ok(Drawing(Box::new(matrix::HeatMap::new(matrix, unit)?)))
 }
 
+/// A trace beside the wire.
+pub fn crosscheck(crosscheck: &Crosscheck) -> Result<Drawing, ReportError> {
+    Ok(Drawing(Box::new(crosscheck::Matrices::new(crosscheck)?)))
+}
+
 /// The traffic over time.
 pub fn timeline(timeline: &Timeline) -> Result<Drawing, ReportError> {
     Ok(Drawing(Box::new(timeline::Panels::traffic(timeline)?)))
@@ -116,4 +124,14 @@ pub fn phases(phases: &Phases) -> Result<Drawing, ReportError> {
 /// Rates over the distributions of sizes.
 pub fn rates(rates: &Rates) -> Result<Drawing, ReportError> {
     Ok(Drawing(Box::new(rates::Panels::new(rates)?)))
+}
+
+/// The colours of the figures, for other renderings, as `#rrggbb`: those of a scale from low to high at equal distances, and those of things to be
+/// told apart.
+pub(super) fn colors() -> (Vec<String>, Vec<String>) {
+    let hex = |RGBColor(red, green, blue): RGBColor| format!("#{red:02x}{green:02x}{blue:02x}");
+    (
+        super::scale::VIRIDIS.map(|(red, green, blue)| hex(RGBColor(red, green, blue))).to_vec(),
+        scale::OKABE_ITO.map(hex).to_vec(),
+    )
 }

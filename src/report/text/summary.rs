@@ -1,6 +1,6 @@
 //! What a person reads in ten seconds after an analysis.
 
-use super::Style;
+use super::{Style, gist};
 use crate::model::profile::{RankRow, Repeats, Traffic};
 use crate::model::{Coverage, Kind, Profile};
 use crate::report::ranks::evidence;
@@ -17,33 +17,44 @@ const MAX_INPUTS: usize = 16;
 /// The summary of a profile.
 #[must_use]
 pub fn summary(profile: &Profile, style: &Style) -> String {
-    let mut lines = Lines { text: String::new(), color: style.color };
+    let mut text = String::new();
+    for (label, value) in lines(profile) {
+        let label = format!("{label:<13}");
+        let _ = if style.color {
+            writeln!(text, "\x1b[1m{label}\x1b[0m {value}")
+        } else {
+            writeln!(text, "{label} {value}")
+        };
+    }
+    text
+}
+
+/// Its lines: a label, and what is to be said. One without a label belongs to the line before.
+pub(in crate::report) fn lines(profile: &Profile) -> Vec<(&'static str, String)> {
+    let mut lines = Lines { lines: Vec::new() };
     let coverage = &profile.coverage;
     inputs(&mut lines, profile);
     time(&mut lines, coverage);
     records(&mut lines, coverage);
     traffic(&mut lines, profile);
+    gist::rate(&mut lines, profile);
+    gist::busiest(&mut lines, profile);
+    gist::answers(&mut lines, profile);
+    gist::health(&mut lines, profile);
     endpoints(&mut lines, profile);
     for note in &profile.notes {
         lines.put("note", note);
     }
-    lines.text
+    lines.lines
 }
 
-/// `label  value`, labels aligned.
-struct Lines {
-    text: String,
-    color: bool,
+pub(super) struct Lines {
+    lines: Vec<(&'static str, String)>,
 }
 
 impl Lines {
-    fn put(&mut self, label: &str, value: &str) {
-        let label = format!("{label:<13}");
-        if self.color {
-            let _ = writeln!(self.text, "\x1b[1m{label}\x1b[0m {value}");
-        } else {
-            let _ = writeln!(self.text, "{label} {value}");
-        }
+    pub(super) fn put(&mut self, label: &'static str, value: &str) {
+        self.lines.push((label, value.to_owned()));
     }
 }
 
@@ -140,8 +151,7 @@ fn traffic(lines: &mut Lines, profile: &Profile) {
             group(total.messages)
         ),
     );
-    let repeated = repeats.request_packets + repeats.response_packets + repeats.acknowledge_packets;
-    if repeated > 0 {
+    if repeats.packets() > 0 {
         lines.put(
             "repeated",
             &format!(
