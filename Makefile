@@ -12,6 +12,8 @@ SAMPLE := samples/openib-mixed-4x1.pcap.zst
 BUILD_PACKAGES := libssl-dev pkg-config
 # Those that tests compare with, and those that the orchestrator is tried on. Not needed to build or to run ibscope.
 TEST_PACKAGES := tshark
+# The HTML report is opened in a browser.
+BROWSER_PACKAGES := chromium chromium-driver python3-venv
 FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2 tcpdump tcpreplay
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
@@ -40,14 +42,16 @@ demo: build
 	@echo
 	target/release/ibscope matrix $(DEMO)/openib-mixed-4x1.ibp --by rank --svg $(DEMO)/matrix.svg --png $(DEMO)/matrix.png
 	target/release/ibscope timeline $(DEMO)/openib-mixed-4x1.ibp --bin 50ms --format csv --svg $(DEMO)/timeline.svg --png $(DEMO)/timeline.png > $(DEMO)/timeline.csv
+	target/release/ibscope report $(DEMO)/openib-mixed-4x1.ibp -o $(DEMO)/report.html
 	@echo
 	@echo "The profile is $(DEMO)/openib-mixed-4x1.ibp; the figures are $(DEMO)/matrix.png and $(DEMO)/timeline.png (.svg beside them)."
+	@echo "All of it as one page, for any browser: $(DEMO)/report.html"
 
 test: deps lint docs unit
 
 # The packages ask no questions; a shell without root goes through sudo.
 deps: build-deps
-	$(call install,$(TEST_PACKAGES) $(FABRIC_PACKAGES))
+	$(call install,$(TEST_PACKAGES) $(BROWSER_PACKAGES) $(FABRIC_PACKAGES))
 	@$(CARGO) nextest --version >/dev/null 2>&1 || $(CARGO) install cargo-nextest --locked
 
 lint:

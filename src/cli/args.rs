@@ -63,6 +63,8 @@ pub(super) enum Command {
     Trace(Trace),
     /// Show a capture while it grows: rates, pairs, sizes, what goes wrong; and its totals at the end
     Watch(Watch),
+    /// Write one HTML file that shows all of a profile; it needs no network
+    Report(super::report::Report),
     /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
     #[command(subcommand)]
     Capture(super::capture::Capture),

@@ -57,6 +57,7 @@ pub(super) fn options(inputs: &[PathBuf], reading: &Reading) -> anyhow::Result<O
     let known = Known::read(reading.manifest.as_deref())?;
     // What the user says himself goes first.
     let mut names = known.as_ref().map_or(Ok(BTreeMap::new()), Known::names)?;
+    let leaves = known.as_ref().map(Known::leaves).unwrap_or_default();
     names.append(&mut files::hosts(reading.hosts.as_deref())?);
     Ok(Options {
         threads: reading.threads,
@@ -64,6 +65,7 @@ pub(super) fn options(inputs: &[PathBuf], reading: &Reading) -> anyhow::Result<O
         to: reading.to,
         rankmap: files::rankmap(reading.rankmap.as_deref())?,
         names,
+        leaves,
         align: !reading.no_align,
         clocks: known.map_or(Ok(BTreeMap::new()), |known| known.clocks(inputs, !reading.no_align))?,
         ..Options::default()
@@ -153,7 +155,11 @@ pub(super) fn messages_alone(
 }
 
 /// Reads the messages of captures, with a progress bar on a terminal.
-pub(super) fn messages(paths: &[PathBuf], options: &Options, with_transport: bool) -> anyhow::Result<pipeline::MessageStream> {
+pub(super) fn messages(
+    paths: &[PathBuf],
+    options: &Options,
+    with_transport: bool,
+) -> anyhow::Result<pipeline::MessageStream> {
     Ok(with_progress(paths, options, |progress| pipeline::messages(paths, options, with_transport, progress))?)
 }
 

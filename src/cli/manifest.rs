@@ -12,6 +12,11 @@ use std::path::{Path, PathBuf};
 /// network what time it is are known to parts of a millisecond.
 const COARSE_NS: u64 = 100_000;
 
+/// What a port answers to: `2^lmc` LIDs.
+fn endpoints(port: &Port) -> impl Iterator<Item = Endpoint> + use<> {
+    (port.lid..=port.lid.saturating_add((1 << port.lmc) - 1)).map(|lid| Endpoint::from_lid(Lid(lid)))
+}
+
 /// A manifest and where it stands.
 pub(super) struct Known {
     path: PathBuf,
@@ -25,10 +30,20 @@ impl Known {
         Ok(Some(Self { path: path.to_owned(), manifest: Manifest::read(path)? }))
     }
 
-    /// Names of the LIDs: the node, and the adapter's port where the node has several. A port answers to `2^lmc` LIDs.
+    /// Leaf switches of the LIDs, by their GUID.
+    pub(super) fn leaves(&self) -> BTreeMap<Endpoint, String> {
+        let known = self.ports().filter(|port| port.leaf_guid != 0);
+        known.flat_map(|port| endpoints(port).map(|endpoint| (endpoint, format!("{:#018x}", port.leaf_guid)))).collect()
+    }
+
+    /// The ports that have a LID.
+    fn ports(&self) -> impl Iterator<Item = &Port> {
+        self.manifest.ports.iter().chain(&self.manifest.sinks).filter(|port| port.lid != 0)
+    }
+
+    /// Names of the LIDs: the node, and the adapter's port where the node has several.
     pub(super) fn names(&self) -> anyhow::Result<BTreeMap<Endpoint, String>> {
-        let ports: Vec<&Port> =
-            self.manifest.ports.iter().chain(&self.manifest.sinks).filter(|port| port.lid != 0).collect();
+        let ports: Vec<&Port> = self.ports().collect();
         let mut guids: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for port in &ports {
             let known = guids.entry(&port.node).or_default();
@@ -37,14 +52,15 @@ impl Known {
             }
         }
         let mut names: BTreeMap<Endpoint, String> = BTreeMap::new();
-        for Port { node, ca, port, lid, lmc, .. } in ports {
+        for own in ports {
+            let Port { node, ca, port, .. } = own;
             let is_one_of_several = guids.get(node.as_str()).is_some_and(|guids| guids.len() > 1);
             let name = if is_one_of_several && !ca.is_empty() { format!("{node}/{ca}:{port}") } else { node.clone() };
-            for lid in *lid..=lid.saturating_add((1 << lmc) - 1) {
-                let before = names.insert(Endpoint::from_lid(Lid(lid)), name.clone());
+            for endpoint in endpoints(own) {
+                let before = names.insert(endpoint, name.clone());
                 if let Some(before) = before.filter(|before| *before != name) {
                     bail!(
-                        "{}: LID {lid} belongs to {before} and to {name}; take one of the ports out",
+                        "{}: LID {endpoint} belongs to {before} and to {name}; take one of the ports out",
                         self.path.display()
                     );
                 }

@@ -18,6 +18,7 @@ mod manifest;
 mod output;
 mod phases;
 mod rates;
+mod report;
 mod summary;
 mod trace;
 mod watch;
@@ -47,6 +48,7 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => compare::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Watch(args) => watch::run(args),
+        Command::Report(args) => report::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
     };

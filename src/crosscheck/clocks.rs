@@ -1,12 +1,12 @@
 //! The clock of each rank in the trace against that of the capture, and how long a send call takes to reach the wire.
 //!
 //! A message is on the wire after its send call and before its receive is complete. So what a rank sends bounds the offset of its clock from above, what it
-//! receives bounds it from below, and the clock is the line between the two clouds ([`Clouds`]). Messages are matched by their place in their stream (sender,
-//! receiver, communicator, tag), in which MPI keeps their order.
+//! receives bounds it from below, and the clock is the line between the two clouds ([`Clouds`]). Messages are matched by their place among those of
+//! the same sender, receiver and tag, in which MPI keeps their order.
 
 use super::contexts::Contexts;
 use super::moments::Moments;
-use super::trace::{Messages, Stream, StreamKey, Trace};
+use super::trace::{Messages, Trace};
 use super::wire::Wire;
 use crate::model::line::{Clouds, Line};
 use serde::Serialize;
@@ -131,6 +131,61 @@ pub(super) fn fit(trace: &Trace, wire: &Wire, moments: &Moments<WireKey>, contex
     clocks
 }
 
+/// Messages from one rank to another with one tag. Over whatever communicator: eztrace calls them by wrong names.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    messages: u64,
+    times_ns: Option<(i64, i64)>,
+    /// Of each message, sorted; `None` where they were not kept.
+    moments: Option<Vec<i64>>,
+    /// Communicators or contexts.
+    over: usize,
+}
+
+impl Row {
+    fn add(&mut self, messages: u64, times_ns: Option<(i64, i64)>, moments: Option<&[i64]>) {
+        self.messages += messages;
+        self.times_ns = match (self.times_ns, times_ns) {
+            (Some(own), Some(others)) => Some((own.0.min(others.0), own.1.max(others.1))),
+            (own, others) => own.or(others),
+        };
+        let complete = moments.filter(|moments| moments.len() as u64 == messages);
+        self.moments = match (self.over, &mut self.moments, complete) {
+            (0, _, complete) => complete.map(<[i64]>::to_vec),
+            (_, Some(own), Some(others)) => {
+                own.extend_from_slice(others);
+                own.sort_unstable();
+                return self.over += 1;
+            }
+            _ => None,
+        };
+        self.over += 1;
+    }
+
+    /// Time of a message by its place; of those whose moments were not kept, of the first and the last.
+    fn time_ns(&self, place: u64) -> Option<i64> {
+        match (&self.moments, self.times_ns) {
+            (Some(moments), _) => moments.get(usize::try_from(place).ok()?).copied(),
+            (None, Some((first_ns, _))) if place == 0 => Some(first_ns),
+            (None, Some((_, last_ns))) if place + 1 == self.messages => Some(last_ns),
+            _ => None,
+        }
+    }
+}
+
+type Lines = BTreeMap<(u32, u32, i32), Row>;
+
+/// The messages of a trace.
+fn of_trace(messages: &Messages) -> Lines {
+    let mut lines = Lines::new();
+    for (key, stream) in messages.sorted() {
+        let Some(tag) = key.tag else { continue };
+        let line = lines.entry((key.src, key.dst, tag)).or_default();
+        line.add(stream.sums.messages, stream.times_ns, messages.moments.of(&key));
+    }
+    lines
+}
+
 /// Messages of the trace with their times on the wire, by rank, and whether they are all messages of their streams.
 fn matches(
     trace: &Trace,
@@ -139,52 +194,39 @@ fn matches(
     contexts: &Contexts,
     lacking: Option<Lacking>,
 ) -> (BTreeMap<u32, Matched>, bool) {
-    // Communicators that follow each other may share a context: then it is not clear which message is which.
-    let mut of_context: BTreeMap<WireKey, u32> = BTreeMap::new();
-    let sends = trace.sends.sorted();
-    let wire_key = |key: &StreamKey| Some((key.src, key.dst, *contexts.of.get(&key.communicator)?, key.tag?));
-    sends.keys().filter_map(wire_key).for_each(|key| *of_context.entry(key).or_default() += 1);
-    let on_wire: BTreeMap<WireKey, crate::model::StreamSums> = wire
-        .messages()
-        .filter_map(|((src, dst), envelope, sums)| Some(((src, dst, envelope?.context, envelope?.tag), sums)))
-        .collect();
+    let mut on_wire = Lines::new();
+    for ((src, dst), envelope, sums) in wire.messages() {
+        let Some(envelope) = envelope.filter(|envelope| contexts.tracer != Some(envelope.context)) else { continue };
+        let line = on_wire.entry((src, dst, envelope.tag)).or_default();
+        line.add(sums.messages, sums.times_ns, moments.of(&(src, dst, envelope.context, envelope.tag)));
+    }
+    let receives = of_trace(&trace.receives);
     let mut matched: BTreeMap<u32, Matched> = BTreeMap::new();
     let mut whole = true;
-    let receives = trace.receives.sorted();
-    for (key, stream) in &sends {
-        let Some(wire_key) = wire_key(key).filter(|key| of_context.get(key) == Some(&1)) else { continue };
-        let Some(sums) = on_wire.get(&wire_key) else { continue };
-        let Some(times_ns) = sums.times_ns else { continue };
-        let skipped = match stream.sums.messages.checked_sub(sums.messages) {
+    for (key, sent) in of_trace(&trace.sends) {
+        let Some(wire) = on_wire.get(&key) else { continue };
+        let skipped = match sent.messages.checked_sub(wire.messages) {
             Some(0) => 0,
             Some(_) if lacking == Some(Lacking::Last) => 0,
             Some(missing) if lacking == Some(Lacking::First) => missing,
             // Among more messages than the trace has it is not clear which are meant.
             _ => continue,
         };
-        let times = moments.of(&wire_key).filter(|times| times.len() as u64 == sums.messages);
-        let on_wire = times.map_or_else(
-            || {
-                whole = false;
-                vec![(0, times_ns.0), (sums.messages - 1, times_ns.1)]
-            },
-            |times| (0..).zip(times.iter().copied()).collect(),
-        );
-        let matches = |messages: &Messages, stream: &Stream| -> Vec<Match> {
-            let in_trace = messages.moments.of(key);
-            let time = |place: u64| match (in_trace, stream.times_ns) {
-                (Some(times), _) => times.get(usize::try_from(place).ok()?).copied(),
-                (None, Some(times)) if place == 0 => Some(times.0),
-                (None, Some(times)) if place + 1 == stream.sums.messages => Some(times.1),
-                _ => None,
-            };
-            on_wire.iter().filter_map(|(place, wire_ns)| Some((time(place + skipped)?, *wire_ns))).collect()
+        whole &= wire.moments.is_some() && sent.moments.is_some();
+        let places = |line: &Row| -> Vec<Match> {
+            let all = if wire.moments.is_some() && line.moments.is_some() { 0..wire.messages } else { 0..0 };
+            let ends = if all.is_empty() { [Some(0), wire.messages.checked_sub(1)] } else { [None; 2] };
+            all.chain(ends.into_iter().flatten())
+                .filter_map(|place| Some((line.time_ns(place + skipped)?, wire.time_ns(place)?)))
+                .collect()
         };
-        matched.entry(key.src).or_default().sent.extend(matches(&trace.sends, stream));
-        if let Some(received) = receives.get(key).filter(|received| received.sums.messages == stream.sums.messages) {
-            matched.entry(key.dst).or_default().received.extend(matches(&trace.receives, received));
-        }
+        let (src, dst, _) = key;
+        matched.entry(src).or_default().sent.extend(places(&sent));
+        // Receives over several communicators may end in another order.
+        let received = receives.get(&key).filter(|received| received.messages == sent.messages && wire.over == 1);
+        matched.entry(dst).or_default().received.extend(received.map(places).unwrap_or_default());
     }
+    matched.retain(|_, rank| !rank.sent.is_empty() || !rank.received.is_empty());
     (matched, whole)
 }
 

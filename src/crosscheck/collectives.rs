@@ -111,6 +111,7 @@ pub(super) fn pairs(
             row.tracer += Sums { messages: sums.messages, bytes: sums.mpi_bytes };
         }
     }
+    rows.retain(|_, row| row.promised_bytes > 0 || row.wire_messages > 0);
     (rows.into_values().collect(), is_cut)
 }
 

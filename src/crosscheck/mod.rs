@@ -46,6 +46,8 @@ pub struct Crosscheck {
     pub events: u64,
     /// What told which ranks share a node.
     pub placement: &'static str,
+    /// All traffic between known ranks.
+    pub traffic: Traffic,
     /// Node of each rank, where it is known.
     pub nodes: BTreeMap<u32, String>,
     /// Differences up to this percentage of the trace's messages and bytes do not matter.
@@ -62,6 +64,19 @@ pub struct Crosscheck {
     pub one_sided: Vec<OneSided>,
     /// Things the reader of the result must know, one sentence each.
     pub notes: Vec<String>,
+}
+
+/// All that was captured between ranks that are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// MPI bytes, of point-to-point messages and collective operations.
+    pub mpi_bytes: u64,
+    /// InfiniBand payload.
+    pub payload_bytes: u64,
+    /// LRH to VCRC, or whole Ethernet frames.
+    pub wire_bytes: u64,
+    /// Those of packets that were sent again.
+    pub retransmitted_wire_bytes: u64,
 }
 
 /// One-sided operations between two ranks, as the trace has them. On the wire they are READs, WRITEs and atomics without an envelope.
@@ -168,6 +183,7 @@ pub fn crosscheck(
         tracer: trace.tracer.name().to_owned(),
         events: trace.events,
         placement: placement.source,
+        traffic: wire.total(),
         nodes: trace.all_ranks().into_iter().filter_map(node).collect(),
         tolerance_percent: options.tolerance_percent,
         pairs,

@@ -72,6 +72,18 @@ impl Wire {
         Some(wire)
     }
 
+    /// All of it.
+    pub(super) fn total(&self) -> super::Traffic {
+        let mut total = super::Traffic::default();
+        for traffic in self.traffic.values() {
+            total.payload_bytes += traffic.payload_bytes;
+            total.wire_bytes += traffic.wire_bytes;
+            total.retransmitted_wire_bytes += traffic.retransmitted_wire_bytes;
+        }
+        total.mpi_bytes = self.streams.values().fold(0, |sum, stream| sum.saturating_add(stream.mpi_bytes));
+        total
+    }
+
     /// Point-to-point messages.
     pub(super) fn messages(&self) -> impl Iterator<Item = ((u32, u32), Option<StreamEnvelope>, StreamSums)> + '_ {
         self.streams

@@ -69,6 +69,18 @@ pub const fn coarse_bucket(value: u64) -> u16 {
     bucket(value, COARSE_BITS) as u16
 }
 
+/// The values of a coarse bucket: from the first, up to but without the second.
+#[must_use]
+pub const fn coarse_range(bucket: u16) -> (u64, u64) {
+    let bucket = bucket as u32;
+    if bucket >> COARSE_BITS == 0 {
+        return (bucket as u64, bucket as u64 + 1);
+    }
+    let shift = (bucket >> (COARSE_BITS - 1)) - 1;
+    let kept = (bucket - (shift << (COARSE_BITS - 1))) as u64;
+    (kept << shift, (kept << shift).saturating_add(1 << shift))
+}
+
 /// The middle of the values of a bucket.
 const fn middle(bucket: u32, kept_bits: u32) -> u64 {
     if bucket >> kept_bits == 0 {

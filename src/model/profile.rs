@@ -27,6 +27,10 @@ pub struct Profile {
     pub times_read: bool,
     /// Names of endpoints, from the hosts file.
     pub names: BTreeMap<Endpoint, String>,
+    /// Leaf switches of endpoints, as the manifest of the run knows them: their GUIDs.
+    pub leaves: BTreeMap<Endpoint, String>,
+    /// Version of the program that made the analysis.
+    pub ibscope: String,
     /// Which rank runs where, and why that is believed.
     pub ranks: Vec<RankRow>,
     /// Sums per connection, sorted by their key.

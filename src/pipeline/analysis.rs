@@ -363,6 +363,8 @@ impl Analysis {
             mpi_read: options.read_mpi,
             times_read: options.read_mpi && options.read_times,
             names: options.names.clone(),
+            leaves: options.leaves.clone(),
+            ibscope: env!("CARGO_PKG_VERSION").to_owned(),
             ranks,
             cm,
             ..Profile::default()

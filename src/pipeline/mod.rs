@@ -74,6 +74,8 @@ pub struct Options {
     pub rankmap: Option<Vec<RankRow>>,
     /// Names of endpoints.
     pub names: BTreeMap<Endpoint, String>,
+    /// Leaf switches of endpoints, by name.
+    pub leaves: BTreeMap<Endpoint, String>,
     /// Hold the clocks of several captures against each other and correct them.
     pub align: bool,
     /// Clocks of captures that are known beforehand, by path: what corrects them, and by how much that may be wrong, in nanoseconds.
@@ -96,6 +98,7 @@ impl Default for Options {
             to: None,
             rankmap: None,
             names: BTreeMap::new(),
+            leaves: BTreeMap::new(),
             align: true,
             clocks: BTreeMap::new(),
         }

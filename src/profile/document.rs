@@ -61,15 +61,20 @@ struct EndpointEntry {
     endpoint: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     name: Option<String>,
+    /// Its leaf switch, where a manifest told it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    leaf: Option<String>,
 }
 
 impl Document {
     pub(super) fn new(profile: &Profile, tables: BTreeMap<String, TableDigest>) -> Self {
         let seen = profile.connections.iter().flat_map(|connection| [connection.src, connection.dst]);
-        let endpoints: BTreeSet<Endpoint> = seen.chain(profile.names.keys().copied()).collect();
+        let endpoints: BTreeSet<Endpoint> =
+            seen.chain(profile.names.keys().copied()).chain(profile.leaves.keys().copied()).collect();
         let entry = |endpoint: Endpoint| EndpointEntry {
             endpoint: endpoint.to_string(),
             name: profile.names.get(&endpoint).cloned(),
+            leaf: profile.leaves.get(&endpoint).cloned(),
         };
         Self {
             format: FORMAT.to_owned(),
@@ -90,7 +95,9 @@ impl Document {
 
     /// A profile without its tables, and their digests.
     pub(super) fn into_profile(self) -> (Profile, BTreeMap<String, TableDigest>) {
-        let named = |entry: EndpointEntry| Some((entry.endpoint.parse().ok()?, printable(&entry.name?)));
+        let said = |entry: &EndpointEntry, text: &Option<String>| {
+            Some((entry.endpoint.parse().ok()?, printable(text.as_deref()?)))
+        };
         let profile = Profile {
             inputs: self.inputs,
             coverage: self.coverage,
@@ -99,7 +106,9 @@ impl Document {
             latency_bin_ns: self.latency_bin_ns,
             mpi_read: self.mpi_read,
             times_read: self.times_read,
-            names: self.endpoints.into_iter().filter_map(named).collect(),
+            names: self.endpoints.iter().filter_map(|entry| said(entry, &entry.name)).collect(),
+            leaves: self.endpoints.iter().filter_map(|entry| said(entry, &entry.leaf)).collect(),
+            ibscope: printable(&self.ibscope),
             ranks: self.ranks,
             ..Profile::default()
         };

@@ -36,6 +36,18 @@ pub fn collectives(profile: &Profile, by: By) -> Collectives {
     table
 }
 
+/// Pairs and sums by operation.
+pub(super) fn by_operation(collectives: &Collectives) -> BTreeMap<&str, (u64, Sums)> {
+    let mut operations: BTreeMap<&str, (u64, Sums)> = BTreeMap::new();
+    for ((operation, _, _), sums) in collectives {
+        let (pairs, total) = operations.entry(operation).or_default();
+        *pairs += 1;
+        total.messages += sums.messages;
+        total.mpi_bytes = total.mpi_bytes.saturating_add(sums.mpi_bytes);
+    }
+    operations
+}
+
 /// A table for people: one line per operation. `mpi_read` says that MPI messages were looked for.
 #[must_use]
 pub fn table(collectives: &Collectives, mpi_read: bool) -> String {
@@ -45,15 +57,8 @@ pub fn table(collectives: &Collectives, mpi_read: bool) -> String {
     if collectives.is_empty() {
         return "no message of a collective operation was seen\n".to_owned();
     }
-    let mut operations: BTreeMap<&str, (u64, Sums)> = BTreeMap::new();
-    for ((operation, _, _), sums) in collectives {
-        let (pairs, total) = operations.entry(operation).or_default();
-        *pairs += 1;
-        total.messages += sums.messages;
-        total.mpi_bytes = total.mpi_bytes.saturating_add(sums.mpi_bytes);
-    }
     let mut table = columns(&["operation", "pairs", "messages", "MPI bytes", "bytes per message"], 1..5);
-    for (operation, (pairs, total)) in operations {
+    for (operation, (pairs, total)) in by_operation(collectives) {
         let mean = total.mpi_bytes / total.messages.max(1);
         table.add_row([operation.to_owned(), group(pairs), group(total.messages), bytes(total.mpi_bytes), bytes(mean)]);
     }

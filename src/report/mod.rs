@@ -11,6 +11,7 @@ pub mod csv;
 pub mod figure;
 pub mod floor;
 pub mod health;
+pub mod html;
 pub mod json;
 pub mod latency;
 pub mod live;

@@ -5,7 +5,7 @@ use crate::model::{Kind, Profile};
 use crate::report::columns::columns;
 use ibscope_parsers::Endpoint;
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 /// Queue pairs that are listed per rank in the table.
@@ -21,26 +21,36 @@ pub fn ranks_table(profile: &Profile) -> String {
         return "no rank is known: no message named one (is there MPI traffic in the capture, from its start?)\n"
             .to_owned();
     }
-    let mut table = columns(&["rank", "node", "endpoint", "queue pairs", "library", "evidence", "confidence"], []);
-    for rows in profile.ranks.chunk_by(|a, b| (a.rank, &a.endpoint) == (b.rank, &b.endpoint)) {
-        let Some(first) = rows.first() else { continue };
+    let mut table = columns(&COLUMNS, []);
+    lines(profile).for_each(|line| _ = table.add_row(line));
+    format!("{}\n", table.trim_fmt())
+}
+
+/// What people are told of each rank.
+pub(super) const COLUMNS: [&str; 7] = ["rank", "node", "endpoint", "queue pairs", "library", "evidence", "confidence"];
+
+/// A line of [`COLUMNS`] per rank and endpoint.
+pub(super) fn lines(profile: &Profile) -> impl Iterator<Item = [String; COLUMNS.len()]> + '_ {
+    let libraries = libraries(profile);
+    profile.ranks.chunk_by(|a, b| (a.rank, &a.endpoint) == (b.rank, &b.endpoint)).filter_map(move |rows| {
+        let first = rows.first()?;
         let endpoint = first.endpoint.parse::<Endpoint>().ok();
         let name = endpoint.and_then(|endpoint| profile.names.get(&endpoint)).map_or("-", String::as_str);
+        let own = endpoint.and_then(|endpoint| libraries.get(&endpoint));
         let confidence = match first.agreeing + first.disagreeing {
             0 => "-".to_owned(),
             total => format!("{} of {total}", first.agreeing),
         };
-        table.add_row([
+        Some([
             first.rank.to_string(),
             name.to_owned(),
             first.endpoint.clone(),
             queue_pairs(rows),
-            libraries(profile, endpoint),
+            own.map_or_else(|| "-".to_owned(), |own| own.iter().copied().collect::<Vec<_>>().join(", ")),
             evidence(first).to_owned(),
             confidence,
-        ]);
-    }
-    format!("{}\n", table.trim_fmt())
+        ])
+    })
 }
 
 /// `rank,endpoint,qpn,evidence,agreeing,disagreeing`: what `--rankmap` reads. `qpn` is empty where the rank has all queue
@@ -72,10 +82,15 @@ fn queue_pairs(rows: &[RankRow]) -> String {
     }
 }
 
-fn libraries(profile: &Profile, endpoint: Option<Endpoint>) -> String {
-    let sent = profile.connections.iter().filter(|row| Some(row.src) == endpoint && row.kind == Kind::Data);
-    let stacks: BTreeSet<&str> = sent.filter_map(|row| row.stack.as_deref()).collect();
-    if stacks.is_empty() { "-".to_owned() } else { stacks.into_iter().collect::<Vec<_>>().join(", ") }
+/// The libraries that senders speak.
+fn libraries(profile: &Profile) -> BTreeMap<Endpoint, BTreeSet<&str>> {
+    let mut libraries: BTreeMap<Endpoint, BTreeSet<&str>> = BTreeMap::new();
+    for row in profile.connections.iter().filter(|row| row.kind == Kind::Data) {
+        if let Some(stack) = row.stack.as_deref() {
+            libraries.entry(row.src).or_default().insert(stack);
+        }
+    }
+    libraries
 }
 
 /// What says that a rank runs there, in words.

@@ -1,7 +1,7 @@
 //! Values -> colours, the same ones in figures and on terminals.
 
 /// Viridis at equal distances, from its low to its high end. Light increases steadily: readable without colours too, and for every kind of colour vision.
-const VIRIDIS: [Rgb; 9] = [
+pub(super) const VIRIDIS: [Rgb; 9] = [
     (68, 1, 84),
     (71, 44, 122),
     (59, 81, 139),

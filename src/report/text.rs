@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 mod gist;
 mod heat;
-mod summary;
+pub(super) mod summary;
 
 use super::scale::ColorScale;
 use super::units::{self, Scale, group};

@@ -2,8 +2,11 @@
 
 mod align;
 mod architecture;
+mod browser;
 mod cli;
 mod constructed;
+#[cfg(target_os = "linux")]
+mod crosscheck;
 mod cuts;
 mod fabric;
 mod floor;
@@ -19,6 +22,8 @@ mod messages;
 mod mpi_times;
 mod over_time;
 mod partial;
+mod phases;
+mod python;
 mod rates;
 mod recorded;
 mod runs;

@@ -57,6 +57,7 @@ fn a_fifo_is_followed_at_100_000_packets_a_second() {
         bytes: 20 << 20,
         lids: 6,
         mirror: 2,
+        pattern: None,
         seed: 5,
     };
     let mut bytes = Vec::new();
@@ -127,6 +128,7 @@ fn a_file_is_followed_until_a_signal_and_a_folder_from_file_to_file() {
         bytes: 1 << 20,
         lids: 4,
         mirror: 1,
+        pattern: None,
         seed: 9,
     };
     let mut bytes = Vec::new();

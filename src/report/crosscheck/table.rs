@@ -1,7 +1,7 @@
 //! The table for people: what agrees in a few lines, what does not in full.
 
 use super::{agrees, causes, counts};
-use crate::crosscheck::{Crosscheck, Difference, Pair, Sums};
+use crate::crosscheck::{CollectivePair, Crosscheck, Difference, Pair, Sums, Traffic};
 use crate::report::columns::columns;
 use crate::report::units::{bytes, group, span, utc};
 use std::collections::BTreeMap;
@@ -38,16 +38,18 @@ fn head(text: &mut String, crosscheck: &Crosscheck) {
         .collect();
     let all = if crosscheck.pairs.is_empty() { "no point-to-point messages".to_owned() } else { verdicts.join(", ") };
     let _ = writeln!(text, "pairs         {all}");
-    let sum = |of: fn(&Pair) -> u64| crosscheck.pairs.iter().map(of).sum::<u64>();
-    let collective: u64 = crosscheck.collectives.iter().map(|pair| pair.wire_bytes).sum();
-    let (carried, mpi) = (sum(|pair| pair.wire_bytes), sum(|pair| pair.wire.bytes).saturating_add(collective));
-    if mpi > 0 && carried > 0 {
-        let share = (carried as f64 - mpi as f64) * 100.0 / mpi as f64;
+    let Traffic { mpi_bytes, wire_bytes, retransmitted_wire_bytes, .. } = crosscheck.traffic;
+    if mpi_bytes > 0 && wire_bytes > 0 {
+        let share = (wire_bytes as f64 - mpi_bytes as f64) * 100.0 / mpi_bytes as f64;
+        let again = match retransmitted_wire_bytes {
+            0 => String::new(),
+            again => format!(", {} of them sent again", bytes(again)),
+        };
         let _ = writeln!(
             text,
-            "on the wire   {} for {} of MPI: {share:+.1} % (headers, acknowledgements, packets sent again)",
-            bytes(carried),
-            bytes(mpi)
+            "on the wire   {} for {} of MPI: {share:+.1} % (headers, acknowledgements{again})",
+            bytes(wire_bytes),
+            bytes(mpi_bytes)
         );
     }
     let result = if agrees(crosscheck) { "the wire and the trace agree" } else { "the wire and the trace DIFFER" };
@@ -211,7 +213,9 @@ fn collectives(text: &mut String, crosscheck: &Crosscheck) {
 /// The same pair by pair, of the operations that the program called.
 fn collectives_by_pair(text: &mut String, crosscheck: &Crosscheck) {
     let called = |operation: &str| crosscheck.collective_calls.iter().any(|calls| calls.operation == operation);
-    let rows: Vec<_> = crosscheck.collectives.iter().filter(|pair| called(&pair.operation)).collect();
+    // Without those that the tracer is known to have caused.
+    let has_any = |pair: &&CollectivePair| pair.promised_bytes > 0 || pair.wire_messages > pair.tracer.messages;
+    let rows: Vec<_> = crosscheck.collectives.iter().filter(|pair| called(&pair.operation)).filter(has_any).collect();
     if rows.is_empty() {
         return;
     }
@@ -222,8 +226,8 @@ fn collectives_by_pair(text: &mut String, crosscheck: &Crosscheck) {
             pair.src.to_string(),
             pair.dst.to_string(),
             group(pair.promised_bytes),
-            group(pair.wire_messages),
-            group(pair.wire_bytes),
+            group(pair.wire_messages - pair.tracer.messages),
+            group(pair.wire_bytes - pair.tracer.bytes),
         ]);
     }
     let _ = writeln!(text, "\n{}", table.trim_fmt());

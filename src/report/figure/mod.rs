@@ -30,6 +30,7 @@ use super::timeline::Timeline;
 use crate::crosscheck::Crosscheck;
 use crate::model::Histogram;
 use canvas::Figure;
+use plotters::style::RGBColor;
 use std::collections::BTreeMap;
 
 /// A figure that is ready to be drawn.
@@ -114,4 +115,14 @@ pub fn timeline(timeline: &Timeline) -> Result<Drawing, ReportError> {
 /// Rates over the distributions of sizes.
 pub fn rates(rates: &Rates) -> Result<Drawing, ReportError> {
     Ok(Drawing(Box::new(rates::Panels::new(rates)?)))
+}
+
+/// The colours of the figures, for other renderings, as `#rrggbb`: those of a scale from low to high at equal distances, and those of things to be
+/// told apart.
+pub(super) fn colors() -> (Vec<String>, Vec<String>) {
+    let hex = |RGBColor(red, green, blue): RGBColor| format!("#{red:02x}{green:02x}{blue:02x}");
+    (
+        super::scale::VIRIDIS.map(|(red, green, blue)| hex(RGBColor(red, green, blue))).to_vec(),
+        scale::OKABE_ITO.map(hex).to_vec(),
+    )
 }

@@ -10,9 +10,7 @@ mod over_time;
 mod row;
 
 pub use links::{csv as links_csv, table as links_table};
-pub use over_time::{
-    RepeatedBin, Retransmissions, over_time_csv, over_time_json, over_time_table, retransmissions,
-};
+pub use over_time::{RepeatedBin, Retransmissions, over_time_csv, over_time_json, over_time_table, retransmissions};
 
 use super::units::{bytes, counted, group, span as duration};
 use super::who::Label;
@@ -69,10 +67,49 @@ pub(super) fn total(profile: &Profile) -> Vec<(&'static str, u64)> {
 /// For people: totals, then the ten connections with most to say.
 #[must_use]
 pub fn table(profile: &Profile, speed: Option<&Speed>) -> String {
+    let overview = overview(profile, speed, WORST);
+    let mut lines: Vec<String> =
+        overview.totals.into_iter().map(|(label, text)| format!("{label:<14}{text}")).collect();
+    if overview.worst.is_empty() {
+        lines.push("\nno connection has anything to look at".to_owned());
+    } else {
+        let (shown, all) = (overview.worst.len(), group(overview.connections as u64));
+        lines.push(format!("\nthe worst {shown} of {all} connections with something to look at:"));
+    }
+    for (who, findings) in overview.worst {
+        lines.push(who);
+        lines.extend(findings.into_iter().map(|finding| format!("    {finding}")));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// What goes wrong, for people.
+pub(super) struct Overview {
+    /// Labels and texts. A line without a label belongs to the one before.
+    pub(super) totals: Vec<(&'static str, String)>,
+    /// Connections with something to look at.
+    pub(super) connections: usize,
+    /// The worst of them: who, and what is to be said of it.
+    pub(super) worst: Vec<(String, Vec<String>)>,
+}
+
+/// Totals, and at most so many of the worst connections.
+pub(super) fn overview(profile: &Profile, speed: Option<&Speed>, most: usize) -> Overview {
     let mut rows = rows(profile);
-    let (health, repeats) = totals(&rows);
-    let mut lines: Vec<String> = Vec::new();
-    let mut put = |label: &str, text: String| lines.push(format!("{label:<14}{text}"));
+    let totals = describe(profile, speed, &rows);
+    rows.retain(|row| row.severity() > 0);
+    // Equal ones stay in the order of connections.
+    rows.sort_by_key(|row| std::cmp::Reverse(row.severity()));
+    let worst = rows.iter().take(most).map(|row| (row.who(), row.findings())).collect();
+    Overview { totals, connections: rows.len(), worst }
+}
+
+/// The totals in words.
+fn describe(profile: &Profile, speed: Option<&Speed>, rows: &[Row<'_>]) -> Vec<(&'static str, String)> {
+    let (health, repeats) = totals(rows);
+    let mut lines = Vec::new();
+    let mut put = |label: &'static str, text: String| lines.push((label, text));
     put(
         "repeated",
         format!(
@@ -181,24 +218,7 @@ pub fn table(profile: &Profile, speed: Option<&Speed>) -> String {
             ),
         );
     }
-    rows.retain(|row| row.severity() > 0);
-    // Equal ones stay in the order of connections.
-    rows.sort_by_key(|row| std::cmp::Reverse(row.severity()));
-    if rows.is_empty() {
-        lines.push("\nno connection has anything to look at".to_owned());
-    } else {
-        let shown = rows.len().min(WORST);
-        lines.push(format!(
-            "\nthe worst {shown} of {} connections with something to look at:",
-            group(rows.len() as u64)
-        ));
-    }
-    for row in rows.iter().take(WORST) {
-        lines.push(row.who());
-        lines.extend(row.findings().into_iter().map(|finding| format!("    {finding}")));
-    }
-    lines.push(String::new());
-    lines.join("\n")
+    lines
 }
 
 /// What pause frames ask for, one line per sender and class.

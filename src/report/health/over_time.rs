@@ -78,7 +78,8 @@ pub fn over_time_table(repeats: &Retransmissions) -> String {
         *packets += bin.packets;
         *repeated += bin.repeated_packets;
     }
-    let mut rows: Vec<(i64, u64, u64)> = bins.into_iter().map(|(time_ns, (packets, repeated))| (time_ns, packets, repeated)).collect();
+    let mut rows: Vec<(i64, u64, u64)> =
+        bins.into_iter().map(|(time_ns, (packets, repeated))| (time_ns, packets, repeated)).collect();
     rows.retain(|(_, _, repeated)| *repeated > 0);
     if rows.is_empty() {
         return "no packet was sent again\n".to_owned();
@@ -100,7 +101,9 @@ pub fn over_time_table(repeats: &Retransmissions) -> String {
         ]);
     }
     let which = match all {
-        all if all > MOST_BINS => format!("the {MOST_BINS} bins of {} with most of {}", duration(repeats.bin_ns), group(all as u64)),
+        all if all > MOST_BINS => {
+            format!("the {MOST_BINS} bins of {} with most of {}", duration(repeats.bin_ns), group(all as u64))
+        }
         _ => format!("bins of {}", duration(repeats.bin_ns)),
     };
     format!("packets sent again, {which}; time in s from the first packet\n{}\n", table.trim_fmt())

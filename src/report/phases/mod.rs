@@ -80,6 +80,18 @@ impl Phase {
     pub fn messages(&self) -> u64 {
         if self.has_mpi { Selection::All.mpi(&self.traffic).0 } else { self.traffic.messages }
     }
+
+    /// Bytes: of MPI where a library was recognised, else payload.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        if self.has_mpi { Selection::All.mpi(&self.traffic).1 } else { self.traffic.payload_bytes }
+    }
+
+    /// Bytes on the wire per second.
+    #[must_use]
+    pub fn wire_rate(&self) -> f64 {
+        self.traffic.wire_bytes as f64 * 1e9 / self.length_ns().max(1) as f64
+    }
 }
 
 impl Phases {

@@ -3,20 +3,9 @@
 use super::{Phase, Phases};
 use crate::report::columns::columns;
 use crate::report::json::{by, values};
-use crate::report::matrix::Selection;
 use crate::report::units::{bytes, duration, group, seconds_since};
 use serde_json::{Value, json};
 use std::io::{self, Write};
-
-/// Bytes: of MPI where a library was recognised, else payload.
-fn bytes_of(phase: &Phase) -> u64 {
-    if phase.has_mpi { Selection::All.mpi(&phase.traffic).1 } else { phase.traffic.payload_bytes }
-}
-
-/// Bytes on the wire per second.
-fn wire_rate(phase: &Phase) -> f64 {
-    phase.traffic.wire_bytes as f64 * 1e9 / phase.length_ns().max(1) as f64
-}
 
 /// A table for people: one line per phase, and one per pause.
 #[must_use]
@@ -59,8 +48,8 @@ pub fn table(phases: &Phases) -> String {
             seconds_since(phases.origin_ns, phase.to_ns),
             duration(phase.length_ns()),
             group(phase.messages()),
-            bytes(bytes_of(phase)),
-            format!("{}/s", bytes(wire_rate(phase).round() as u64)),
+            bytes(phase.bytes()),
+            format!("{}/s", bytes(phase.wire_rate().round() as u64)),
             phase.pattern.name.name().to_owned(),
             confidence,
             group(phase.traffic.collective_messages),
@@ -92,7 +81,7 @@ pub fn csv(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {
     )?;
     for phase in &phases.phases {
         let traffic = &phase.traffic;
-        let mpi_bytes = if phase.has_mpi { bytes_of(phase).to_string() } else { String::new() };
+        let mpi_bytes = if phase.has_mpi { phase.bytes().to_string() } else { String::new() };
         let collectives: Vec<&str> = phase.collectives.iter().map(|seen| seen.operation.as_str()).collect();
         writeln!(
             out,
@@ -128,13 +117,13 @@ pub(super) fn value(phases: &Phases) -> Value {
             "from_ns": phase.from_ns,
             "to_ns": phase.to_ns,
             "messages": phase.messages(),
-            "mpi_bytes": phase.has_mpi.then(|| bytes_of(phase)),
+            "mpi_bytes": phase.has_mpi.then(|| phase.bytes()),
             "payload_bytes": traffic.payload_bytes,
             "wire_bytes": traffic.wire_bytes,
             "packets": traffic.packets,
             "p2p_messages": traffic.p2p_messages,
             "collective_messages": traffic.collective_messages,
-            "wire_bytes_per_s": wire_rate(phase),
+            "wire_bytes_per_s": phase.wire_rate(),
             "pattern": {
                 "name": phase.pattern.name.name(),
                 "confidence": phase.pattern.confidence,

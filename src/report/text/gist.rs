@@ -35,7 +35,8 @@ pub(super) fn rate(lines: &mut Lines, profile: &Profile) {
 
 /// Between whom most was sent: MPI bytes of ranks, or payload where no library was recognised.
 pub(super) fn busiest(lines: &mut Lines, profile: &Profile) {
-    let has_ranks = profile.connections.iter().any(|connection| connection.stack.is_some()) && !profile.ranks.is_empty();
+    let has_ranks =
+        profile.connections.iter().any(|connection| connection.stack.is_some()) && !profile.ranks.is_empty();
     let by = if has_ranks { By::Rank } else { By::Endpoint };
     let matrix = matrix(profile, by, Selection::All);
     let value = |cell: &Cell| if has_ranks { cell.mpi_bytes.unwrap_or(0) } else { cell.payload_bytes };

@@ -46,7 +46,9 @@ pub(super) fn heat(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style
         let name = names.get(index * rows * block).map_or("", String::as_str);
         let _ = write!(text, "{name:>margin$} ");
         match line {
-            [above, below] => above.iter().zip(*below).for_each(|(above, below)| text.push_str(&halves(&colors, *above, *below))),
+            [above, below] => {
+                above.iter().zip(*below).for_each(|(above, below)| text.push_str(&halves(&colors, *above, *below)))
+            }
             [above] if style.color => above.iter().for_each(|above| text.push_str(&halves(&colors, *above, 0))),
             _ => line.iter().copied().flatten().for_each(|sum| text.push(shade(&colors, *sum))),
         }

@@ -1,0 +1,184 @@
+//! The traffic of a page: sums by pair, over all time and by bin, as columns of small integers.
+//!
+//! A pair is a sending and a receiving end, each a port and the rank there where it is known, so that both matrices, by rank and by endpoint, add up
+//! from the same numbers. Connections with a recognised library and those without are kept apart, since MPI bytes are unknown, and not 0, where none was.
+//!
+//! ```text
+//! pairs | cells | per pair: sender, receiver, has MPI, 8 sums | per cell: bin (from the one before), pair (from the one before, or from 0 in a new bin), 8 sums
+//! ```
+//! Every number is an LEB128 integer, and a column is all of its numbers one after the other: the deflated whole takes some ten bytes a cell.
+
+use crate::model::profile::{ConnectionRow, Repeated, Traffic};
+use crate::model::{Kind, Profile};
+use crate::report::who::{By, Label, Who};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+use ibscope_parsers::Endpoint;
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+
+/// What the cells may take of the page, encoded, and how much more for each end: bins are made wider until they fit.
+const BYTES: usize = 1 << 20;
+const BYTES_PER_END: usize = 3 << 10;
+/// Cells that a browser adds up without a wait when the window moves, and more than a profile has unless it was told to.
+const MAX_CELLS: usize = 1 << 20;
+
+/// A port, and the rank there.
+pub(super) type End = (Endpoint, Label);
+
+/// The packed traffic and what it is of.
+#[derive(Debug, PartialEq)]
+pub(super) struct Cells {
+    /// Numbers of the pairs' ends are places in here.
+    pub(super) ends: Vec<End>,
+    /// Width of a bin in nanoseconds; 0 without a timeline.
+    pub(super) bin_ns: i64,
+    /// Start of bin 0 in nanoseconds since the epoch.
+    pub(super) first_ns: i64,
+    /// Number of a bin with packets that were sent again, and what they are.
+    pub(super) repeated: Vec<(u64, Repeated)>,
+    /// The columns, deflated.
+    pub(super) base64: String,
+}
+
+/// Sums of a pair in a bin, by the start of the bin.
+type Cell = (i64, u32, Traffic);
+
+/// Packs the traffic of a profile.
+pub(super) fn pack(profile: &Profile) -> io::Result<Cells> {
+    let ranks = Who::new(profile, By::Rank);
+    let ends_of = |row: &ConnectionRow| [(row.src, ranks.sender(row)), (row.dst, ranks.receiver(row))];
+    let is_shown = |row: &ConnectionRow| row.kind == Kind::Data && row.traffic.packets > 0;
+    let mut ends: Vec<End> = profile.connections.iter().filter(|row| is_shown(row)).flat_map(ends_of).collect();
+    ends.sort();
+    ends.dedup();
+    let number = |end: &End| ends.binary_search(end).unwrap_or_default() as u32;
+    let mut pairs: BTreeMap<[u32; 3], Traffic> = BTreeMap::new();
+    let key = |row: &ConnectionRow| {
+        let [src, dst] = ends_of(row);
+        [number(&src), number(&dst), u32::from(profile.mpi_read && row.stack.is_some())]
+    };
+    let keys: Vec<Option<[u32; 3]>> = profile.connections.iter().map(|row| is_shown(row).then(|| key(row))).collect();
+    for (row, key) in profile.connections.iter().zip(&keys) {
+        if let Some(key) = key {
+            *pairs.entry(*key).or_default() += row.traffic;
+        }
+    }
+    let place: BTreeMap<[u32; 3], u32> = pairs.keys().copied().zip(0..).collect();
+    let pair_of = |connection: u32| keys.get(connection as usize).copied().flatten().and_then(|key| place.get(&key));
+    let rows = profile.timeline.iter().filter(|_| profile.bin_ns > 0);
+    let own = || rows.clone().filter_map(|row| Some((row, *pair_of(row.connection)?)));
+    let mut cells: Vec<Cell> = own().map(|(row, pair)| (row.time_ns, pair, row.traffic)).collect();
+    let mut bin_ns = profile.bin_ns.max(0);
+    join(&mut cells);
+    let most_bytes = BYTES + BYTES_PER_END * ends.len();
+    let mut most_cells = MAX_CELLS;
+    let packed = loop {
+        if cells.len() <= most_cells {
+            let packed = deflate(&pairs, &cells, bin_ns)?;
+            if packed.len() <= most_bytes {
+                break packed;
+            }
+            // Wider bins have larger numbers: what would not fit with these needs no try.
+            most_cells = cells.len() * most_bytes / packed.len();
+        }
+        // One bin cannot be made wider.
+        let is_one = cells.first().map(|cell| cell.0) == cells.last().map(|cell| cell.0);
+        let Some(wider_ns) = bin_ns.checked_mul(2).filter(|_| !is_one) else { break deflate(&pairs, &cells, bin_ns)? };
+        bin_ns = wider_ns;
+        for cell in &mut cells {
+            cell.0 = start_of(cell.0, bin_ns);
+        }
+        join(&mut cells);
+    };
+    let first_ns = cells.first().map_or(0, |cell| cell.0);
+    let mut repeated: BTreeMap<u64, Repeated> = BTreeMap::new();
+    for (row, _) in own().filter(|(row, _)| row.repeated.packets > 0) {
+        *repeated.entry(bin_of(start_of(row.time_ns, bin_ns), first_ns, bin_ns)).or_default() += row.repeated;
+    }
+    let base64 = STANDARD.encode(packed);
+    Ok(Cells { ends, bin_ns, first_ns, repeated: repeated.into_iter().collect(), base64 })
+}
+
+/// Start of the bin that a time is in.
+const fn start_of(time_ns: i64, bin_ns: i64) -> i64 {
+    time_ns.div_euclid(bin_ns).saturating_mul(bin_ns)
+}
+
+/// How many bins lie before one.
+fn bin_of(start_ns: i64, first_ns: i64, bin_ns: i64) -> u64 {
+    let bins = (i128::from(start_ns) - i128::from(first_ns)) / i128::from(bin_ns.max(1));
+    u64::try_from(bins).unwrap_or_default()
+}
+
+/// Sorts cells and adds up those of the same pair and bin.
+fn join(cells: &mut Vec<Cell>) {
+    cells.sort_by_key(|&(time_ns, pair, _)| (time_ns, pair));
+    cells.dedup_by(|next, kept| {
+        let is_same = (next.0, next.1) == (kept.0, kept.1);
+        if is_same {
+            kept.2 += next.2;
+        }
+        is_same
+    });
+}
+
+fn deflate(pairs: &BTreeMap<[u32; 3], Traffic>, cells: &[Cell], bin_ns: i64) -> io::Result<Vec<u8>> {
+    let mut columns = Columns { out: DeflateEncoder::new(Vec::new(), Compression::new(7)) };
+    columns.put([pairs.len() as u64, cells.len() as u64].into_iter())?;
+    for index in 0..3 {
+        columns.put(pairs.keys().map(|key| u64::from(key[index])))?;
+    }
+    columns.sums(pairs.values())?;
+    let first_ns = cells.first().map_or(0, |cell| cell.0);
+    let bin = |cell: &Cell| bin_of(cell.0, first_ns, bin_ns);
+    let before = || std::iter::once(None).chain(cells.iter().map(Some));
+    columns.put(cells.iter().zip(before()).map(|(cell, before)| bin(cell) - before.map_or(0, bin)))?;
+    let pair = |(cell, before): (&Cell, Option<&Cell>)| {
+        let before = before.filter(|before| before.0 == cell.0);
+        u64::from(cell.1 - before.map_or(0, |before| before.1))
+    };
+    columns.put(cells.iter().zip(before()).map(pair))?;
+    columns.sums(cells.iter().map(|cell| &cell.2))?;
+    columns.out.finish()
+}
+
+struct Columns {
+    out: DeflateEncoder<Vec<u8>>,
+}
+
+impl Columns {
+    /// One column.
+    fn put(&mut self, values: impl Iterator<Item = u64>) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(1 << 16);
+        for mut value in values {
+            while value >= 0x80 {
+                bytes.push(value as u8 | 0x80);
+                value >>= 7;
+            }
+            bytes.push(value as u8);
+            if bytes.len() >= 1 << 15 {
+                self.out.write_all(&bytes)?;
+                bytes.clear();
+            }
+        }
+        self.out.write_all(&bytes)
+    }
+
+    /// Eight columns of sums, in the order of `data.js`.
+    fn sums<'a>(&mut self, rows: impl Iterator<Item = &'a Traffic> + Clone) -> io::Result<()> {
+        let columns: [fn(&Traffic) -> u64; 8] = [
+            |sums| sums.packets,
+            |sums| sums.wire_bytes,
+            |sums| sums.payload_bytes,
+            |sums| sums.messages,
+            |sums| sums.p2p_messages,
+            |sums| sums.p2p_mpi_bytes,
+            |sums| sums.collective_messages,
+            |sums| sums.collective_mpi_bytes,
+        ];
+        columns.into_iter().try_for_each(|column| self.put(rows.clone().map(column)))
+    }
+}

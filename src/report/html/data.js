@@ -1,0 +1,206 @@
+// The profile: the document, and the traffic by pair and bin as `cells.rs` packs it.
+
+const report = JSON.parse(document.getElementById("data-document").textContent);
+
+/// Columns of sums, in the order in which they are packed.
+const PACKETS = 0, WIRE = 1, PAYLOAD = 2, MESSAGES = 3, P2P = 4, P2P_BYTES = 5, COLLECTIVE = 6, COLLECTIVE_BYTES = 7;
+const SUMS = 8;
+
+async function inflate(element) {
+  const text = atob(element.textContent);
+  element.remove();
+  const packed = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i += 1) packed[i] = text.charCodeAt(i);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/// Reads columns of LEB128 integers. Above 2^53 they are rounded.
+class Columns {
+  constructor(data) {
+    this.data = data;
+    this.at = 0;
+  }
+
+  next() {
+    const data = this.data;
+    let byte = data[this.at++];
+    if (byte < 128) return byte;
+    let value = byte & 127;
+    let factor = 128;
+    do {
+      byte = data[this.at++];
+      value += (byte & 127) * factor;
+      factor *= 128;
+    } while (byte >= 128);
+    return value;
+  }
+
+  column(Kind, length) {
+    const values = new Kind(length);
+    for (let i = 0; i < length; i += 1) values[i] = this.next();
+    return values;
+  }
+
+  sums(length) {
+    return Array.from({ length: SUMS }, () => this.column(Float64Array, length));
+  }
+}
+
+/// The traffic: `src`, `dst` (ends), `mpi` and `totals` of each pair; `bin`, `pair` and `sums` of each cell, in the order of time.
+function unpack(data) {
+  const columns = new Columns(data);
+  const [pairs, cells] = columns.column(Float64Array, 2);
+  const traffic = {
+    pairs,
+    cells,
+    src: columns.column(Uint32Array, pairs),
+    dst: columns.column(Uint32Array, pairs),
+    mpi: columns.column(Uint8Array, pairs),
+    totals: columns.sums(pairs),
+    bin: columns.column(Float64Array, cells),
+    pair: columns.column(Uint32Array, cells),
+    sums: columns.sums(cells),
+  };
+  for (let i = 1; i < cells; i += 1) {
+    if (traffic.bin[i] === 0) traffic.pair[i] += traffic.pair[i - 1];
+    traffic.bin[i] += traffic.bin[i - 1];
+  }
+  traffic.bins = cells > 0 ? traffic.bin[cells - 1] + 1 : 0;
+  return traffic;
+}
+
+const traffic = unpack(await inflate(document.getElementById("data-cells")));
+
+/// The first cell of a bin or of those after it.
+function firstCell(bin) {
+  let [low, high] = [0, traffic.cells];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (traffic.bin[middle] < bin) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/// Start of a bin in nanoseconds from the first packet, from where `--from` and `--to` count.
+function binStart(bin) {
+  return report.first_bin_ns + bin * report.bin_ns;
+}
+
+function endpointName(endpoint) {
+  const { id, name } = report.endpoints[endpoint];
+  return name ?? id;
+}
+
+/// Rows and columns of a matrix: who they are, and which cell of it each pair belongs to.
+class View {
+  constructor(by) {
+    this.by = by;
+    const isRank = by === "rank";
+    // Labels sort as in `ibscope matrix`: by number, unknown ranks last.
+    const key = ([endpoint, rank]) => (isRank ? rank ?? Infinity : endpoint);
+    const keys = [...new Set(report.ends.map(key))].sort((a, b) => a - b);
+    const place = new Map(keys.map((value, index) => [value, index]));
+    this.size = keys.length;
+    const label = (value) => {
+      if (!isRank) return { text: endpointName(value), full: endpointName(value), id: report.endpoints[value].id };
+      return value === Infinity
+        ? { text: "unknown", full: "unknown rank", id: "unknown" }
+        : { text: String(value), full: `rank ${value}`, id: String(value) };
+    };
+    this.labels = keys.map(label);
+    // A rank with several ports stands at the first of them.
+    this.ports = keys.map(() => Infinity);
+    report.ends.forEach((end) => {
+      const at = place.get(key(end));
+      this.ports[at] = Math.min(this.ports[at], end[0]);
+    });
+    const of = report.ends.map((end) => place.get(key(end)));
+    const cells = new Map();
+    this.cellOf = new Uint32Array(traffic.pairs);
+    this.rows = [];
+    this.columns = [];
+    for (let pair = 0; pair < traffic.pairs; pair += 1) {
+      const [row, column] = [of[traffic.src[pair]], of[traffic.dst[pair]]];
+      const at = row * this.size + column;
+      let cell = cells.get(at);
+      if (cell === undefined) {
+        cell = this.rows.length;
+        cells.set(at, cell);
+        this.rows.push(row);
+        this.columns.push(column);
+      }
+      this.cellOf[pair] = cell;
+    }
+    this.cells = cells;
+    this.count = this.rows.length;
+  }
+
+  /// Node and leaf of a label, as numbers to sort by.
+  group(label) {
+    return this.ports[label];
+  }
+
+  cell(row, column) {
+    return this.cells.get(row * this.size + column);
+  }
+
+  /// Sums of each cell over the bins of a window (`null`: over all), and whether an MPI library was seen in it.
+  sum(window) {
+    const sums = Array.from({ length: SUMS }, () => new Float64Array(this.count));
+    const mpi = new Uint8Array(this.count);
+    const add = (from, to, pairOf, values) => {
+      for (let i = from; i < to; i += 1) {
+        const pair = pairOf(i);
+        if (values[PACKETS][i] === 0) continue;
+        const cell = this.cellOf[pair];
+        mpi[cell] |= traffic.mpi[pair];
+        for (let k = 0; k < SUMS; k += 1) sums[k][cell] += values[k][i];
+      }
+    };
+    if (window === null) add(0, traffic.pairs, (i) => i, traffic.totals);
+    else add(firstCell(window[0]), firstCell(window[1]), (i) => traffic.pair[i], traffic.sums);
+    return { sums, mpi };
+  }
+}
+
+/// What can be shown, as `ibscope matrix` names it.
+const UNITS = {
+  messages: { name: "messages", isBytes: false },
+  "mpi-bytes": { name: "MPI bytes", isBytes: true },
+  "payload-bytes": { name: "payload bytes", isBytes: true },
+  "wire-bytes": { name: "wire bytes", isBytes: true },
+  packets: { name: "packets", isBytes: false },
+};
+
+/// Messages and MPI bytes of a selection.
+function mpiOf(selection, at, sums) {
+  const point = selection !== "collective";
+  const collective = selection !== "p2p";
+  const add = (a, b) => (point ? sums[a][at] : 0) + (collective ? sums[b][at] : 0);
+  return [add(P2P, COLLECTIVE), add(P2P_BYTES, COLLECTIVE_BYTES)];
+}
+
+/// The columns of `ibscope matrix --format csv` for one cell; MPI bytes are `null` where no library was recognised.
+function values(by, selection, { sums, mpi }, at) {
+  const [messages, mpiBytes] = mpiOf(selection, at, sums);
+  return {
+    messages: by === "endpoint" && selection === "all" ? sums[MESSAGES][at] : messages,
+    "mpi-bytes": mpi[at] ? mpiBytes : null,
+    "payload-bytes": sums[PAYLOAD][at],
+    "wire-bytes": sums[WIRE][at],
+    packets: sums[PACKETS][at],
+  };
+}
+
+/// One of them for every cell, unknown MPI bytes as 0.
+function column(by, selection, unit, { sums }, length) {
+  const fixed = { "payload-bytes": PAYLOAD, "wire-bytes": WIRE, packets: PACKETS };
+  if (unit in fixed) return sums[fixed[unit]];
+  if (unit === "messages" && by === "endpoint" && selection === "all") return sums[MESSAGES];
+  const index = unit === "messages" ? 0 : 1;
+  const out = new Float64Array(length);
+  for (let i = 0; i < length; i += 1) out[i] = mpiOf(selection, i, sums)[index];
+  return out;
+}

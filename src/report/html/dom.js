@@ -1,0 +1,99 @@
+// Elements. Text becomes text, never markup.
+
+const $ = (id) => document.getElementById(id);
+
+function element(name, text, attributes = {}) {
+  const made = document.createElement(name);
+  if (text !== undefined && text !== null) made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+/// Fills a table: a header, rows of texts, and a caption for those who do not see it.
+function fill(table, caption, header, rows) {
+  const head = element("thead");
+  const line = element("tr");
+  header.forEach((text) => line.append(element("th", text, { scope: "col" })));
+  head.append(line);
+  const body = element("tbody");
+  for (const row of rows) {
+    const tr = element("tr");
+    row.forEach((cell) => {
+      const td = element("td");
+      td.append(cell ?? "–");
+      tr.append(td);
+    });
+    body.append(tr);
+  }
+  table.replaceChildren(element("caption", caption, { class: "visually-hidden" }), head, body);
+}
+
+/// Lines of a label and a text.
+function lines(body, rows) {
+  const line = ([label, text]) => {
+    const tr = element("tr");
+    tr.append(element("th", label, { scope: "row" }), element("td", text));
+    return tr;
+  };
+  body.replaceChildren(...rows.map(line));
+}
+
+/// Fills a choice with pairs of value and text.
+function choices(select, options, value, changed) {
+  select.replaceChildren(...options.map(([key, text]) => element("option", text, { value: key })));
+  select.value = value;
+  select.onchange = () => changed(select.value);
+}
+
+/// A colour of the style sheet.
+function color(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+/// What draws on a canvas. It stays in main memory: from there it goes to paper as well.
+function pen(canvas) {
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  return context;
+}
+
+/// A canvas of so many CSS pixels, sharp on this screen; gives its context.
+function prepare(canvas, width, height) {
+  const ratio = Math.min(window.devicePixelRatio || 1, 2);
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = pen(canvas);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
+/// Everything that is drawn in the colours of the style sheet, to be drawn again when these change.
+const drawn = [];
+function redraw() {
+  drawn.forEach((draw) => draw());
+}
+
+/// Shows the tip beside a point of the page, or hides it.
+function tip(content, x, y) {
+  const box = $("tip");
+  box.hidden = content === null;
+  if (content === null) return;
+  box.replaceChildren(content);
+  const { width, height } = box.getBoundingClientRect();
+  const left = x + 18 + width > innerWidth ? x - 18 - width : x + 18;
+  const top = y + 18 + height > innerHeight ? y - 18 - height : y + 18;
+  box.style.left = `${Math.max(4, left)}px`;
+  box.style.top = `${Math.max(4, top)}px`;
+}
+
+/// Colours of a share from 0 to 1, as `[red, green, blue]`: the scale of the figures.
+const STOPS = report.scale.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+function shade(share) {
+  const position = Math.min(Math.max(share, 0), 1) * (STOPS.length - 1);
+  const below = Math.min(Math.floor(position), STOPS.length - 2);
+  const part = position - below;
+  return STOPS[below].map((low, index) => Math.round(low + part * (STOPS[below + 1][index] - low)));
+}
+const SHADES = Array.from({ length: 256 }, (_, index) => shade(index / 255));

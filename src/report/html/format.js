@@ -1,0 +1,66 @@
+// Numbers for people, in the words of the program's other outputs.
+
+const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+/// Digits in groups of three.
+function group(value) {
+  return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
+}
+
+/// Three digits, fewer where they are the exact value.
+function digits(value) {
+  const text = value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2);
+  const short = text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+  return Number(short) === value ? short : text;
+}
+
+function bytes(value) {
+  let power = 0;
+  while (value >= 1023.5 && power + 1 < BYTE_UNITS.length) {
+    value /= 1024;
+    power += 1;
+  }
+  return `${power === 0 ? group(Math.round(value)) : digits(value)} ${BYTE_UNITS[power]}`;
+}
+
+/// A count, short.
+function count(value) {
+  const units = ["", "k", "M", "G", "T", "P"];
+  if (value < 10000) return Number.isInteger(value) ? String(value) : digits(value);
+  let power = 0;
+  while (value >= 999.5 && power + 1 < units.length) {
+    value /= 1000;
+    power += 1;
+  }
+  return digits(value) + units[power];
+}
+
+/// A rate per second, in decimal units.
+function perSecond(value, isBytes) {
+  const units = ["", "k", "M", "G", "T", "P"];
+  let power = 0;
+  while (value >= 999.5 && power + 1 < units.length) {
+    value /= 1000;
+    power += 1;
+  }
+  return isBytes ? `${digits(value)} ${units[power]}B/s` : `${digits(value)}${units[power]} /s`;
+}
+
+/// A time.
+function time(ns) {
+  if (ns === 0) return "0";
+  const [unit, name] = ns < 1e3 ? [1, "ns"] : ns < 1e6 ? [1e3, "us"] : ns < 1e9 ? [1e6, "ms"] : [1e9, "s"];
+  return `${digits(ns / unit)} ${name}`;
+}
+
+/// Nanoseconds as seconds, exactly, as `--from` and `--to` take them.
+function seconds(ns) {
+  const whole = Math.max(0, Math.round(ns));
+  const text = String(whole % 1e9).padStart(9, "0").replace(/0+$/, "");
+  return `${Math.floor(whole / 1e9)}${text ? "." + text : ""}`;
+}
+
+/// The sizes of a power of two.
+function sizeClass(from) {
+  return from < 2 ? `${from} B` : `${bytes(from)} – ${bytes(from * 2 - 1)}`;
+}

@@ -1,0 +1,359 @@
+// The heat map: a canvas of cells with totals at its margins, and one above it for the cursor. Zooms in units of labels.
+
+const TOTALS = 56, GAP = 6, AXIS_TITLE = 20, MOST_CELL = 124;
+
+class HeatMap {
+  /// `events`: `over(row, column, x, y)`, `out()`, `pick(row, column)`.
+  constructor(events) {
+    this.events = events;
+    this.canvas = $("cells-canvas");
+    this.top = $("cursor-canvas");
+    this.cursor = null;
+    this.drag = null;
+    this.range = [0, 0, 1];
+    this.listen();
+  }
+
+  /// Shows other cells. `data`: size, labels, order (label at each place), rows, columns, values, scale, isBytes, groups.
+  show(data) {
+    const kept = this.data && this.data.size === data.size;
+    this.data = data;
+    this.place = new Uint32Array(data.size);
+    data.order.forEach((label, at) => (this.place[label] = at));
+    if (!kept) {
+      this.range = [0, 0, data.size];
+      this.cursor = null;
+    }
+    this.draw();
+  }
+
+  layout() {
+    const { size, labels } = this.data;
+    const context = pen(this.canvas);
+    const widest = Math.max(...(size > 400 ? labels.slice(-400) : labels).map(({ text }) => context.measureText(text).width), 10);
+    const label = Math.min(Math.ceil(widest), 120);
+    const left = AXIS_TITLE + label + 8;
+    const room = this.canvas.parentElement.clientWidth - left - TOTALS - GAP - 2;
+    const side = Math.floor(Math.max(120, Math.min(room, size * MOST_CELL, Math.max(360, innerHeight * 0.8))));
+    // Names on top are turned where they are long.
+    const span = side / this.range[2];
+    const turned = label > span - 6 && label > 44;
+    const above = AXIS_TITLE + (turned ? label : 14) + 8;
+    this.box = { left, top: above, side, turned, width: left + side + GAP + TOTALS + 2, height: above + side + GAP + TOTALS + 2 };
+    return this.box;
+  }
+
+  draw() {
+    const { left, top, side, width, height } = this.layout();
+    const context = prepare(this.canvas, width, height);
+    prepare(this.top, width, height);
+    const [x0, y0, span] = this.range;
+    // Where the cells are, for those who look at the page from outside.
+    this.top.dataset.plot = [left, top, side, x0, y0, span].join(" ");
+    const ratio = this.canvas.width / width;
+    context.fillStyle = color("none");
+    context.fillRect(left, top, side, side);
+    const cell = side / span;
+    if (cell * ratio >= 1) this.drawCells(context, cell);
+    else this.drawPixels(context, ratio);
+    this.drawGroups(context, cell, x0, y0);
+    this.drawTotals(context, cell);
+    this.drawLabels(context, cell);
+    this.drawCursor();
+  }
+
+  /// Each cell as a rectangle, with its value where there is room.
+  drawCells(context, cell) {
+    const { rows, columns, values, scale, isBytes } = this.data;
+    const { left, top } = this.box;
+    const [x0, y0, span] = this.range;
+    const gap = cell >= 10 ? 1 : 0;
+    const texts = cell >= 44;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (let i = 0; i < values.length; i += 1) {
+      const x = this.place[columns[i]] - x0;
+      const y = this.place[rows[i]] - y0;
+      if (x < 0 || y < 0 || x >= span || y >= span || values[i] === 0) continue;
+      const [red, green, blue] = SHADES[Math.round(scale.share(values[i]) * 255)];
+      context.fillStyle = `rgb(${red},${green},${blue})`;
+      const [ax, ay] = [Math.floor(left + x * cell), Math.floor(top + y * cell)];
+      const [bx, by] = [Math.floor(left + (x + 1) * cell), Math.floor(top + (y + 1) * cell)];
+      context.fillRect(ax, ay, Math.max(bx - ax - gap, 1), Math.max(by - ay - gap, 1));
+      if (texts) {
+        const light = 0.2126 * (red / 255) ** 2.2 + 0.7152 * (green / 255) ** 2.2 + 0.0722 * (blue / 255) ** 2.2 > 0.179;
+        context.fillStyle = light ? "#000" : "#fff";
+        const text = isBytes ? bytes(values[i]) : count(values[i]);
+        if (context.measureText(text).width < cell - 6) context.fillText(text, (ax + bx) / 2, (ay + by) / 2);
+      }
+    }
+  }
+
+  /// More cells than pixels: a pixel has the largest of its cells.
+  drawPixels(context, ratio) {
+    const { rows, columns, values, scale } = this.data;
+    const { left, top, side } = this.box;
+    const [x0, y0, span] = this.range;
+    const pixels = Math.round(side * ratio);
+    const most = new Float64Array(pixels * pixels);
+    const per = pixels / span;
+    for (let i = 0; i < values.length; i += 1) {
+      const x = Math.floor((this.place[columns[i]] - x0) * per);
+      const y = Math.floor((this.place[rows[i]] - y0) * per);
+      if (x < 0 || y < 0 || x >= pixels || y >= pixels) continue;
+      const at = y * pixels + x;
+      if (values[i] > most[at]) most[at] = values[i];
+    }
+    const image = context.createImageData(pixels, pixels);
+    const none = color("none").match(/\w\w/g).map((part) => parseInt(part, 16));
+    for (let at = 0; at < most.length; at += 1) {
+      const shown = most[at] > 0 ? SHADES[Math.round(scale.share(most[at]) * 255)] : none;
+      image.data.set(shown, at * 4);
+      image.data[at * 4 + 3] = 255;
+    }
+    context.putImageData(image, Math.round(left * ratio), Math.round(top * ratio));
+  }
+
+  /// Lines between the processes of one node and the next.
+  drawGroups(context, cell, x0, y0) {
+    const { order, groups, size } = this.data;
+    if (!groups || cell < 6) return;
+    const { left, top, side } = this.box;
+    context.fillStyle = color("page");
+    for (let at = 1; at < size; at += 1) {
+      if (groups[order[at]] === groups[order[at - 1]]) continue;
+      const [x, y] = [left + (at - x0) * cell, top + (at - y0) * cell];
+      if (x > left && x < left + side) context.fillRect(Math.floor(x) - 2, top, 3, side);
+      if (y > top && y < top + side) context.fillRect(left, Math.floor(y) - 2, side, 3);
+    }
+  }
+
+  /// What each row sent and each column received, as bars.
+  drawTotals(context, cell) {
+    const { rows, columns, values, size } = this.data;
+    const { left, top, side } = this.box;
+    const sent = new Float64Array(size);
+    const received = new Float64Array(size);
+    for (let i = 0; i < values.length; i += 1) {
+      sent[this.place[rows[i]]] += values[i];
+      received[this.place[columns[i]]] += values[i];
+    }
+    this.sent = sent;
+    this.received = received;
+    const most = Math.max(sent.reduce((a, b) => Math.max(a, b), 0), received.reduce((a, b) => Math.max(a, b), 0));
+    if (most === 0) return;
+    const [x0, y0, span] = this.range;
+    const gap = cell >= 10 ? 1 : 0;
+    context.fillStyle = color("bar");
+    for (let at = Math.max(0, Math.floor(Math.min(x0, y0))); at < size; at += 1) {
+      const [x, y] = [at - x0, at - y0];
+      const width = Math.max(cell - gap, 0.5);
+      if (y >= 0 && y < span) context.fillRect(left + side + GAP, top + y * cell, (sent[at] / most) * TOTALS, width);
+      if (x >= 0 && x < span) context.fillRect(left + x * cell, top + side + GAP, width, (received[at] / most) * TOTALS);
+    }
+    context.fillStyle = color("muted");
+    context.textBaseline = "alphabetic";
+    context.textAlign = "left";
+    context.fillText("sent", left + side + GAP, top - 6);
+    context.save();
+    context.translate(left - 6, top + side + GAP);
+    context.rotate(-Math.PI / 2);
+    context.textAlign = "right";
+    context.fillText("received", 0, 0);
+    context.restore();
+  }
+
+  drawLabels(context, cell) {
+    const { order, labels, size, what } = this.data;
+    const { left, top, side, turned } = this.box;
+    const [x0, y0, span] = this.range;
+    const clip = (text) => (text.length > 18 ? `${text.slice(0, 17)}…` : text);
+    const every = (room) => [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000].find((step) => step * cell >= room) ?? 5000;
+    const widest = Math.max(...order.filter((_, at) => at % Math.ceil(size / 64) === 0).map((label) => context.measureText(clip(labels[label].text)).width));
+    const down = every(18);
+    const across = turned ? every(16) : every(widest + 8);
+    context.fillStyle = color("text");
+    context.textBaseline = "middle";
+    for (let at = Math.max(0, Math.floor(y0)); at < Math.min(size, y0 + span); at += 1) {
+      if (at % down !== 0) continue;
+      context.textAlign = "right";
+      context.fillText(clip(labels[order[at]].text), left - 6, top + (at - y0 + 0.5) * cell);
+    }
+    for (let at = Math.max(0, Math.floor(x0)); at < Math.min(size, x0 + span); at += 1) {
+      if (at % across !== 0) continue;
+      const x = left + (at - x0 + 0.5) * cell;
+      context.save();
+      context.translate(x, top - 8);
+      if (turned) context.rotate(-Math.PI / 2);
+      context.textAlign = turned ? "left" : "center";
+      context.fillText(clip(labels[order[at]].text), 0, turned ? 0 : -2);
+      context.restore();
+    }
+    context.fillStyle = color("muted");
+    context.textAlign = "center";
+    context.fillText(`receiving ${what}`, left + side / 2, 9);
+    context.save();
+    context.translate(9, top + side / 2);
+    context.rotate(-Math.PI / 2);
+    context.fillText(`sending ${what}`, 0, 0);
+    context.restore();
+  }
+
+  /// The cell that is looked at, or the area that is drawn for a zoom.
+  drawCursor() {
+    const context = pen(this.top);
+    const { left, top, side, width, height } = this.box;
+    context.clearRect(0, 0, width, height);
+    const [x0, y0, span] = this.range;
+    const cell = side / span;
+    if (this.drag?.moved) {
+      const { x, y, w, h } = this.dragged();
+      context.fillStyle = color("veil");
+      context.fillRect(left, top, side, side);
+      context.clearRect(x, y, w, h);
+      context.strokeStyle = color("accent");
+      context.lineWidth = 1.5;
+      context.strokeRect(x, y, w, h);
+      return;
+    }
+    if (!this.cursor) return;
+    const [row, column] = this.cursor;
+    const [x, y] = [left + (column - x0) * cell, top + (row - y0) * cell];
+    context.fillStyle = color("cross");
+    context.fillRect(left, y, side, Math.max(cell, 1));
+    context.fillRect(x, top, Math.max(cell, 1), side);
+    context.clearRect(x, y, Math.max(cell, 1), Math.max(cell, 1));
+    context.strokeStyle = color("text");
+    context.lineWidth = 2;
+    context.strokeRect(x - 1, y - 1, Math.max(cell, 3) + 1, Math.max(cell, 3) + 1);
+  }
+
+  /// The square that a drag spans.
+  dragged() {
+    const { left, top, side } = this.box;
+    const { from, to } = this.drag;
+    const reach = Math.max(Math.abs(to[0] - from[0]), Math.abs(to[1] - from[1]));
+    const x = to[0] < from[0] ? from[0] - reach : from[0];
+    const y = to[1] < from[1] ? from[1] - reach : from[1];
+    const w = Math.min(reach, side);
+    return { x: Math.min(Math.max(x, left), left + side - w), y: Math.min(Math.max(y, top), top + side - w), w, h: w };
+  }
+
+  /// Row and column, as places, at a point of the canvas.
+  at(x, y) {
+    const { left, top, side } = this.box;
+    const [x0, y0, span] = this.range;
+    const column = Math.floor(((x - left) / side) * span + x0);
+    const row = Math.floor(((y - top) / side) * span + y0);
+    const inside = x >= left && y >= top && x < left + side && y < top + side;
+    return inside && row < this.data.size && column < this.data.size ? [row, column] : null;
+  }
+
+  zoom(factor, row, column) {
+    const [x0, y0, span] = this.range;
+    const next = Math.min(this.data.size, Math.max(Math.min(4, this.data.size), span * factor));
+    const [x, y] = [column ?? x0 + span / 2, row ?? y0 + span / 2];
+    this.view(x - ((x - x0) * next) / span, y - ((y - y0) * next) / span, next);
+  }
+
+  view(x, y, span) {
+    const most = this.data.size - span;
+    this.range = [Math.min(Math.max(x, 0), most), Math.min(Math.max(y, 0), most), span];
+    this.draw();
+  }
+
+  all() {
+    this.view(0, 0, this.data.size);
+  }
+
+  point(row, column, clientX, clientY) {
+    this.cursor = [row, column];
+    this.drawCursor();
+    const { order } = this.data;
+    this.events.over(order[row], order[column], clientX, clientY);
+  }
+
+  leave() {
+    this.cursor = null;
+    this.drawCursor();
+    this.events.out();
+  }
+
+  listen() {
+    const { top } = this;
+    const place = (event) => {
+      const { left, top: above } = top.getBoundingClientRect();
+      return [event.clientX - left, event.clientY - above];
+    };
+    top.addEventListener("pointermove", (event) => {
+      const here = place(event);
+      if (this.drag) {
+        this.drag.to = here;
+        this.drag.moved ||= Math.hypot(here[0] - this.drag.from[0], here[1] - this.drag.from[1]) > 6;
+        if (this.drag.moved) this.events.out();
+        return this.drawCursor();
+      }
+      const found = this.at(...here);
+      if (found) this.point(...found, event.clientX, event.clientY);
+      else this.leave();
+    });
+    top.addEventListener("pointerleave", () => this.drag || this.leave());
+    top.addEventListener("pointerdown", (event) => {
+      const here = place(event);
+      if (event.button !== 0 || !this.at(...here)) return;
+      this.drag = { from: here, to: here, moved: false };
+      top.setPointerCapture(event.pointerId);
+    });
+    top.addEventListener("pointerup", () => {
+      const { drag } = this;
+      if (!drag) return;
+      if (drag.moved) {
+        const { x, y, w } = this.dragged();
+        this.drag = null;
+        const { left, top: above, side } = this.box;
+        const [x0, y0, span] = this.range;
+        const next = Math.max((w / side) * span, Math.min(4, this.data.size));
+        return this.view(x0 + ((x - left) / side) * span, y0 + ((y - above) / side) * span, next);
+      }
+      this.drag = null;
+      const found = this.at(...drag.from);
+      if (found) this.events.pick(this.data.order[found[0]], this.data.order[found[1]]);
+    });
+    top.addEventListener("pointercancel", () => (this.drag = null));
+    top.addEventListener("dblclick", () => this.all());
+    top.addEventListener("wheel", (event) => {
+      // Without a key the wheel scrolls the page.
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      const found = this.at(...place(event));
+      if (found) this.zoom(event.deltaY > 0 ? 1.25 : 0.8, ...found);
+    }, { passive: false });
+    top.addEventListener("blur", () => this.leave());
+    top.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  key(event) {
+    const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+    const [x0, y0, span] = this.range;
+    const last = this.data.size - 1;
+    if (event.key in moves) {
+      const far = event.shiftKey ? Math.max(1, Math.floor(span / 8)) : 1;
+      const start = this.cursor ?? [Math.floor(y0), Math.floor(x0)];
+      const step = this.cursor ? far : 0;
+      const [row, column] = moves[event.key].map((move, index) => Math.min(Math.max(start[index] + move * step, 0), last));
+      const follow = (at, from) => (at < from ? at : at >= from + span ? at - span + 1 : from);
+      if (follow(column, x0) !== x0 || follow(row, y0) !== y0) this.view(follow(column, x0), follow(row, y0), span);
+      const { left, top } = this.top.getBoundingClientRect();
+      const cell = this.box.side / this.range[2];
+      const x = left + this.box.left + (column - this.range[0] + 1) * cell;
+      this.point(row, column, x, top + this.box.top + (row - this.range[1] + 1) * cell);
+    } else if (event.key === "+" || event.key === "=") this.zoom(0.7, ...(this.cursor ?? []));
+    else if (event.key === "-") this.zoom(1.4, ...(this.cursor ?? []));
+    else if (event.key === "0") this.all();
+    else if (event.key === "Escape") this.leave();
+    else if ((event.key === "Enter" || event.key === " ") && this.cursor) {
+      this.events.pick(...this.cursor.map((at) => this.data.order[at]));
+    } else return;
+    event.preventDefault();
+  }
+}

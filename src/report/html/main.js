@@ -1,0 +1,122 @@
+// Puts everything in its place and keeps it there.
+
+function overview() {
+  document.title = `${report.name} – ibscope report`;
+  $("title").textContent = report.name;
+  $("subtitle").textContent = `ibscope report · ${report.start.replace("T", " ").replace(/\.\d+Z/, " UTC")} · ${time(report.span_ns)}`;
+  const tile = ({ label, value, below, warn }) => {
+    const box = element("div", null, { class: warn ? "tile warn" : "tile" });
+    box.append(element("dt", label), element("dd", value, { class: "value" }), element("dd", below, { class: "below" }));
+    return box;
+  };
+  $("tiles").replaceChildren(...report.summary.map(tile));
+  $("notes").hidden = report.notes.length === 0;
+  $("notes").replaceChildren(...report.notes.map((note) => element("li", note)));
+  lines($("lines"), report.lines);
+}
+
+function sections() {
+  $("collectives").hidden = report.collectives.length === 0;
+  const rows = report.collectives.map((row) => [row.operation, group(row.pairs), group(row.messages), bytes(row.mpi_bytes), bytes(row.messages > 0 ? row.mpi_bytes / row.messages : 0)]);
+  fill($("collective-table"), "Messages of collective operations on the wire", ["operation", "pairs", "messages", "MPI bytes", "bytes per message"], rows);
+  const { totals, worst, connections } = report.health;
+  lines($("health-totals"), totals);
+  $("worst-title").textContent = worst.length === 0 ? "No connection has anything to look at" : `The worst ${worst.length} of ${group(connections)} connections with something to look at`;
+  $("worst").replaceChildren(...worst.map(([who, findings]) => {
+    const item = element("li");
+    item.append(element("strong", who));
+    const list = element("ul");
+    list.append(...findings.map((finding) => element("li", finding)));
+    item.append(list);
+    return item;
+  }));
+  $("ranks").hidden = report.ranks.length === 0;
+  fill($("rank-table"), "Which rank runs where, and what says so", report.rank_columns, report.ranks);
+  lines($("made-lines"), report.made);
+  const input = (row) => {
+    const clock = row.clock ? JSON.stringify(row.clock) : null;
+    return [row.name, row.length, row.format, group(row.records), row.times[0], row.times[1], row.xxh3_128, clock];
+  };
+  fill($("inputs"), "Captures", ["capture", "length", "format", "records", "first", "last", "XXH3-128", "clock"], report.inputs.map(input));
+}
+
+function navigation() {
+  const shownSections = [...document.querySelectorAll("main > section")].filter((section) => !section.hidden);
+  $("nav").replaceChildren(...shownSections.map((section) => element("a", section.dataset.nav, { href: `#${section.id}` })));
+}
+
+function controls() {
+  const both = () => {
+    drawTimeline();
+    update();
+  };
+  const set = (key) => (value) => {
+    state[key] = value;
+    if (key === "by") state.pinned = null;
+    arrange();
+    both();
+  };
+  const arrange = () => {
+    choices($("by"), [...(hasRanks ? [["rank", "ranks"]] : []), ["endpoint", "nodes"]], state.by, set("by"));
+    choices($("unit"), Object.entries(UNITS).map(([key, { name }]) => [key, name]), state.unit, set("unit"));
+    choices($("selection"), [["p2p", "point-to-point"], ["collective", "collective"], ["all", "all"]], state.selection, set("selection"));
+    // Bytes on the wire and packets do not know what they are for.
+    $("selection").disabled = !isOfMpi();
+    choices($("scaling"), [["auto", "automatic"], ["linear", "linear"], ["log", "logarithmic"]], state.scaling, set("scaling"));
+    const leaves = report.endpoints.some(({ leaf }) => leaf);
+    choices($("order"), [["number", state.by === "rank" ? "by rank" : "by address"], ["node", leaves ? "by leaf and node" : "by node"], ["traffic", "by traffic"]], state.order, set("order"));
+  };
+  arrange();
+  $("zoom-in").addEventListener("click", () => heat.zoom(0.6));
+  $("zoom-out").addEventListener("click", () => heat.zoom(1 / 0.6));
+  $("zoom-all").addEventListener("click", () => heat.all());
+}
+
+/// Light or dark: as the system says, until the button says otherwise.
+function theme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const root = document.documentElement;
+  const isDark = () => (root.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
+  const tell = () => ($("theme").textContent = isDark() ? "Light" : "Dark");
+  const change = () => {
+    tell();
+    redraw();
+  };
+  $("theme").addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    change();
+  });
+  dark.addEventListener("change", change);
+  tell();
+  let before;
+  // Paper is white, and as wide as it is.
+  addEventListener("beforeprint", () => {
+    before = root.dataset.theme;
+    root.dataset.theme = "light";
+    root.dataset.print = "";
+    redraw();
+  });
+  addEventListener("afterprint", () => {
+    if (before === undefined) delete root.dataset.theme;
+    else root.dataset.theme = before;
+    delete root.dataset.print;
+    redraw();
+  });
+}
+
+overview();
+sections();
+latencyTable();
+theme();
+controls();
+drawn.push(drawGraph);
+redraw();
+navigation();
+if (hasTimeline) listenToBrush();
+let resized;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(redraw, 120);
+});
+// How long it took since the page was asked for.
+document.documentElement.dataset.ready = performance.now().toFixed(0);

@@ -1,0 +1,226 @@
+// The matrix: what is shown of which window, the map, the legend, totals and the busiest pairs.
+
+const hasMpi = traffic.mpi.includes(1);
+const hasRanks = report.ends.some(([, rank]) => rank !== null);
+
+/// What the controls say. A window is a pair of bins, the second not included, or `null` for all time; `pinned` a cell of the view.
+const state = {
+  by: hasRanks ? "rank" : "endpoint",
+  unit: hasRanks && hasMpi ? "mpi-bytes" : "payload-bytes",
+  selection: hasRanks && hasMpi ? "p2p" : "all",
+  scaling: "auto",
+  order: "number",
+  window: null,
+  pinned: null,
+};
+
+const views = {};
+const view = () => (views[state.by] ??= new View(state.by));
+
+/// What the matrix shows now: the view, its sums over the window, and the values of the unit.
+let shown = null;
+
+/// How values become colours: logarithmic from the smallest, or linear from 0; by itself as in the figures.
+function scaleOf(values) {
+  let [min, max] = [Infinity, 0];
+  for (const value of values) {
+    if (value > 0 && value < min) min = value;
+    if (value > max) max = value;
+  }
+  const log = state.scaling === "log" || (state.scaling === "auto" && max / min > 100);
+  const share = (value) => (log ? (max > min ? Math.log(value / min) / Math.log(max / min) : 1) : value / max);
+  return { min, max, log, share };
+}
+
+/// Places of labels: by number, by port and leaf, or by how much they send and receive.
+function orderOf(shownView, values) {
+  const all = Array.from({ length: shownView.size }, (_, label) => label);
+  if (state.order === "node") {
+    const leaf = (label) => report.endpoints[shownView.group(label)]?.leaf ?? "";
+    return all.sort((a, b) => leaf(a).localeCompare(leaf(b)) || shownView.group(a) - shownView.group(b) || a - b);
+  }
+  if (state.order === "traffic") {
+    const sums = new Float64Array(shownView.size);
+    values.forEach((value, cell) => {
+      sums[shownView.rows[cell]] += value;
+      sums[shownView.columns[cell]] += value;
+    });
+    return all.sort((a, b) => sums[b] - sums[a] || a - b);
+  }
+  return all;
+}
+
+const heat = new HeatMap({
+  over(row, column, x, y) {
+    tip(pairTip(row, column), x, y);
+    $("spoken").textContent = spoken(row, column);
+  },
+  out: () => tip(null),
+  pick(row, column) {
+    const cell = shown.view.cell(row, column);
+    state.pinned = cell === undefined || cell === state.pinned ? null : cell;
+    drawTimeline();
+  },
+});
+
+/// Rows of the tip: the columns of the csv, in both directions.
+function pairTip(row, column) {
+  const { view: own, sums } = shown;
+  const of = (from, to) => {
+    const cell = own.cell(from, to);
+    return cell === undefined || sums.sums[PACKETS][cell] === 0 ? null : values(state.by, state.selection, sums, cell);
+  };
+  const [there, back] = [of(row, column), of(column, row)];
+  const box = element("div");
+  const [from, to] = [own.labels[row].full, own.labels[column].full];
+  box.append(element("strong", `${from} → ${to}`));
+  const table = element("table");
+  const same = row === column;
+  const head = element("tr");
+  ["", `${own.labels[row].text} → ${own.labels[column].text}`, ...(same ? [] : [`${own.labels[column].text} → ${own.labels[row].text}`])]
+    .forEach((text) => head.append(element("th", text)));
+  table.append(head);
+  for (const [unit, { name, isBytes }] of Object.entries(UNITS)) {
+    const line = element("tr", null, unit === state.unit ? { class: "current" } : {});
+    line.append(element("th", name, { scope: "row" }));
+    const cell = (found) => {
+      const value = found?.[unit];
+      const text = found === null ? "–" : value === null ? "unknown" : group(value);
+      const td = element("td", text, { "data-value": found === null ? "" : value ?? "" });
+      if (isBytes && value > 9999) td.append(element("small", bytes(value)));
+      return td;
+    };
+    line.append(cell(there));
+    if (!same) line.append(cell(back));
+    table.append(line);
+  }
+  box.append(table);
+  return box;
+}
+
+function spoken(row, column) {
+  const { view: own, values: shownValues } = shown;
+  const cell = own.cell(row, column);
+  const value = cell === undefined ? 0 : shownValues[cell];
+  return `${own.labels[row].full} to ${own.labels[column].full}: ${exact(value)}`;
+}
+
+/// A value of the unit in words.
+function exact(value) {
+  const { name, isBytes } = UNITS[state.unit];
+  return isBytes ? `${bytes(value)} (${group(value)} ${name})` : `${group(value)} ${name}`;
+}
+
+function short(value) {
+  return UNITS[state.unit].isBytes ? bytes(value) : group(value);
+}
+
+const isOfMpi = () => state.unit === "messages" || state.unit === "mpi-bytes";
+
+/// What the unit is called, with the selection where it matters.
+function unitName() {
+  if (!isOfMpi()) return UNITS[state.unit].name;
+  if (state.unit === "messages" && state.by === "endpoint" && state.selection === "all") return "messages of the transport";
+  const kind = { p2p: "point-to-point", collective: "collective", all: "all" }[state.selection];
+  return `${state.unit === "messages" ? "MPI messages" : "MPI bytes"}, ${kind}`;
+}
+
+/// Adds up the window and shows it.
+function update() {
+  const own = view();
+  const sums = own.sum(state.window);
+  const unitValues = column(state.by, state.selection, state.unit, sums, own.count);
+  shown = { view: own, sums, values: unitValues };
+  const order = orderOf(own, unitValues);
+  const scale = scaleOf(unitValues);
+  const crowded = new Set(own.ports).size < own.size;
+  heat.show({
+    size: own.size,
+    labels: own.labels,
+    order,
+    rows: own.rows,
+    columns: own.columns,
+    values: unitValues,
+    scale,
+    isBytes: UNITS[state.unit].isBytes,
+    groups: state.order === "node" && crowded ? own.ports : null,
+    what: state.by === "rank" ? "rank" : "node",
+  });
+  const title = unitName();
+  $("matrix-title").textContent = title[0].toUpperCase() + title.slice(1);
+  drawLegend(scale);
+  drawTotals(own, sums);
+  drawTop(own, unitValues);
+  drawCommand();
+  const most = topCells(own, unitValues, 1)[0];
+  const busiest = most === undefined ? "no traffic" : `the most is ${spoken(own.rows[most], own.columns[most])}`;
+  heat.top.setAttribute("aria-label", `Matrix of ${unitName()}, ${own.size} senders in rows and as many receivers in columns; ${busiest}. The table beside it has the busiest pairs.`);
+}
+
+function drawLegend({ min, max, log, share }) {
+  const width = Math.min(360, heat.box.side);
+  const context = prepare($("legend"), width + 40, max > 0 ? 40 : 0);
+  if (max === 0) return;
+  for (let x = 0; x < width; x += 1) {
+    const [red, green, blue] = shade(x / width);
+    context.fillStyle = `rgb(${red},${green},${blue})`;
+    context.fillRect(x + 20, 4, 1.5, 12);
+  }
+  context.fillStyle = color("muted");
+  context.textBaseline = "top";
+  const text = (value) => (UNITS[state.unit].isBytes ? bytes(value) : count(Math.round(value)));
+  const middle = log ? Math.sqrt(min * max) : max / 2;
+  const ticks = log && max === min ? [max] : [log ? min : 0, ...(max > 4 ? [middle] : []), max];
+  ticks.forEach((value) => {
+    const x = 20 + (value === 0 ? 0 : share(value)) * width;
+    context.textAlign = x < 50 ? "left" : x > width - 30 ? "right" : "center";
+    context.fillText(text(value), x < 50 ? 20 : x > width - 30 ? width + 20 : x, 20);
+  });
+}
+
+/// Sums over all cells of the window.
+function drawTotals(own, sums) {
+  const total = { sums: sums.sums.map((column) => [column.reduce((a, b) => a + b, 0)]), mpi: [sums.mpi.includes(1) ? 1 : 0] };
+  const all = values(state.by, state.selection, total, 0);
+  const rows = Object.entries(UNITS).map(([unit, { name, isBytes }]) => {
+    const value = all[unit];
+    return [name, value === null ? "unknown" : isBytes ? bytes(value) : group(value)];
+  });
+  const pairs = sums.sums[PACKETS].reduce((found, packets) => found + (packets > 0), 0);
+  fill($("totals"), "Sums over the window", ["", "all pairs"], [["pairs", group(pairs)], ...rows]);
+}
+
+/// The largest cells, in the order of their values.
+function topCells(own, unitValues, most) {
+  const found = [];
+  for (let cell = 0; cell < own.count; cell += 1) {
+    if (unitValues[cell] === 0 || (found.length === most && unitValues[cell] <= unitValues[found[most - 1]])) continue;
+    let at = found.length;
+    while (at > 0 && unitValues[found[at - 1]] < unitValues[cell]) at -= 1;
+    found.splice(at, 0, cell);
+    if (found.length > most) found.pop();
+  }
+  return found;
+}
+
+function drawTop(own, unitValues) {
+  const total = unitValues.reduce((a, b) => a + b, 0);
+  const top = topCells(own, unitValues, 12);
+  $("top-title").textContent = top.length === 0 ? "No traffic in this window" : "Busiest pairs";
+  const rows = top.map((cell) => {
+    const [from, to] = [own.labels[own.rows[cell]].text, own.labels[own.columns[cell]].text];
+    const share = (unitValues[cell] * 100) / total;
+    return [`${from} → ${to}`, short(unitValues[cell]), share < 0.1 ? "< 0.1 %" : `${share.toFixed(share >= 9.95 ? 0 : 1)} %`];
+  });
+  fill($("top"), "The pairs with most of it", [state.by === "rank" ? "ranks" : "nodes", UNITS[state.unit].name, "share"], rows);
+  $("top").hidden = top.length === 0;
+}
+
+/// The command that prints the same numbers.
+function drawCommand() {
+  const name = /^[\w.@%+=:,\/-]+$/.test(report.name) ? report.name : `'${report.name.replaceAll("'", "'\\''")}'`;
+  const parts = ["ibscope matrix", name, `--by ${state.by}`, `--traffic ${state.selection}`, `--unit ${state.unit}`];
+  if (state.window) parts.push(`--from ${seconds(binStart(state.window[0]))}`, `--to ${seconds(binStart(state.window[1]))}`);
+  $("command").replaceChildren(element("span", state.window ? `${seconds(binStart(state.window[0]))} s to ${seconds(binStart(state.window[1]))} s of the capture. ` : "All of the capture. "), element("code", parts.join(" ")));
+}
+drawn.push(() => update());

@@ -1,0 +1,109 @@
+//! Profile -> one HTML file that shows all of it and asks the network for nothing.
+//!
+//! | part | what |
+//! |---|---|
+//! | `page.html`, `style.css`, `*.js` | the page; plain files, put together as they are |
+//! | `vendor/` | Apache ECharts, which draws lines and bars |
+//! | `document.rs` | everything but the traffic, as JSON |
+//! | `cells.rs` | the traffic by pair and bin: columns of packed integers, deflated |
+//!
+//! The page adds up cells for whatever window, selection and order it shows, as [`matrix`](mod@super::matrix) does, so that its numbers are those of
+//! `ibscope matrix --from --to`. Text from outside is in the JSON alone, in which `<` never stands as such, and the page puts it into text nodes only.
+
+mod cells;
+mod document;
+
+use crate::model::Profile;
+use std::io::{self, Write};
+
+/// What stands in `page.html` between `<!--` and `-->`, in this order, and what comes there.
+const PARTS: [(&str, Content); 5] = [
+    ("style", Content::Files(&[include_str!("style.css")])),
+    ("document", Content::Document),
+    ("cells", Content::Cells),
+    ("library", Content::Files(&[include_str!("vendor/echarts.common.min.js")])),
+    (
+        "script",
+        Content::Files(&[
+            include_str!("format.js"),
+            include_str!("data.js"),
+            include_str!("dom.js"),
+            include_str!("heat.js"),
+            include_str!("matrix.js"),
+            include_str!("timeline.js"),
+            include_str!("phases.js"),
+            include_str!("charts.js"),
+            include_str!("graph.js"),
+            include_str!("main.js"),
+        ]),
+    ),
+];
+
+#[derive(Clone, Copy)]
+enum Content {
+    Files(&'static [&'static str]),
+    Document,
+    Cells,
+}
+
+/// Writes the page of a profile; `name` is what its title calls it.
+pub fn page(profile: &Profile, name: &str, out: &mut dyn Write) -> io::Result<()> {
+    let cells = cells::pack(profile)?;
+    let mut rest = include_str!("page.html");
+    for (part, content) in PARTS {
+        let Some((before, after)) = rest.split_once(&format!("<!--{part}-->")) else { continue };
+        out.write_all(before.as_bytes())?;
+        match content {
+            Content::Files(files) => files.iter().try_for_each(|file| out.write_all(file.as_bytes()))?,
+            Content::Document => out.write_all(document::document(profile, name, &cells).as_bytes())?,
+            Content::Cells => out.write_all(cells.base64.as_bytes())?,
+        }
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Coverage;
+    use crate::model::profile::Input;
+
+    fn text(profile: &Profile, name: &str) -> String {
+        let mut page = Vec::new();
+        super::page(profile, name, &mut page).expect("written");
+        String::from_utf8(page).expect("text")
+    }
+
+    #[test]
+    fn every_part_has_its_place() {
+        let page = text(&Profile::default(), "empty.ibp");
+        for (part, _) in PARTS {
+            assert!(include_str!("page.html").contains(&format!("<!--{part}-->")), "{part}");
+            assert!(!page.contains(&format!("<!--{part}-->")), "{part}");
+        }
+        assert!(page.ends_with("</html>\n"));
+    }
+
+    #[test]
+    fn text_from_outside_cannot_leave_its_place() {
+        const EVIL: &str = "</script><script>alert(1)</script><!--";
+        let input = Input {
+            name: EVIL.to_owned(),
+            length_bytes: 1,
+            xxh3_128: EVIL.to_owned(),
+            sha256: None,
+            format: EVIL.to_owned(),
+            pairs_seen_once: 0,
+            pairs_seen_twice: 0,
+            clock: None,
+            coverage: Coverage::default(),
+        };
+        let profile = Profile { inputs: vec![input], notes: vec![EVIL.to_owned()], ..Profile::default() };
+        let (plain, evil) = (text(&Profile::default(), "a.ibp"), text(&profile, EVIL));
+        for tag in ["<script", "</script", "<!--"] {
+            assert_eq!(evil.matches(tag).count(), plain.matches(tag).count(), "{tag}");
+        }
+        assert!(evil.contains(r"\u003c/script>\u003cscript>alert(1)"), "it is there, as text");
+    }
+}

@@ -1,0 +1,211 @@
+// Traffic over time, and the window that is brushed on it.
+
+const PLOT = { left: 74, right: 18, top: 14, bottom: 26 };
+const HEIGHT = 190, MOST_BARS = 600;
+
+/// One bin is no course, and leaves nothing to choose.
+const hasTimeline = traffic.bins > 1;
+let timelineChart = null;
+
+/// Sums of one number of every cell over bins of the chart, each of them `width` bins of the page.
+function course(valueOf, width, length, isOwn = () => true) {
+  const sums = new Float64Array(length);
+  for (let i = 0; i < traffic.cells; i += 1) {
+    if (isOwn(traffic.pair[i])) sums[Math.floor(traffic.bin[i] / width)] += valueOf(i);
+  }
+  return sums;
+}
+
+/// The number of a cell that the unit means.
+function valueOfCell() {
+  const { sums } = traffic;
+  const fixed = { "payload-bytes": PAYLOAD, "wire-bytes": WIRE, packets: PACKETS }[state.unit];
+  if (fixed !== undefined) return (i) => sums[fixed][i];
+  if (state.unit === "messages" && state.by === "endpoint" && state.selection === "all") return (i) => sums[MESSAGES][i];
+  const index = state.unit === "messages" ? 0 : 1;
+  return (i) => mpiOf(state.selection, i, sums)[index];
+}
+
+function drawTimeline() {
+  $("brush").parentElement.hidden = !hasTimeline;
+  $("whole").parentElement.hidden = !hasTimeline;
+  if (!hasTimeline) {
+    $("timeline-title").textContent = "No timeline";
+    const why = traffic.bins === 1 ? `all traffic lies in one bin of ${time(report.bin_ns)}` : "the profile has none";
+    $("timeline-note").textContent = `There is no window to choose: ${why}. Analyse the captures again with a smaller --bin, or a part of them with --from and --to.`;
+    return;
+  }
+  const box = $("timeline");
+  const { isBytes } = UNITS[state.unit];
+  const width = Math.max(1, Math.ceil(traffic.bins / MOST_BARS));
+  const length = Math.ceil(traffic.bins / width);
+  const perBin = 1e9 / (report.bin_ns * width);
+  const series = (name, sums, style) => ({
+    name, type: "line", step: "end", symbol: "none", animation: false, ...style,
+    data: [...Array.from(sums, (sum, at) => [binStart(at * width) / 1e9, sum * perBin]), [binStart(length * width) / 1e9, (sums[length - 1] ?? 0) * perBin]],
+  });
+  const total = course(valueOfCell(), width, length);
+  const name = unitName();
+  const all = [series(name, total, { lineStyle: { width: 1, color: color("accent") }, itemStyle: { color: color("accent") }, areaStyle: { color: color("accent"), opacity: 0.28 } })];
+  const again = { "wire-bytes": 2, packets: 1 }[state.unit];
+  if (again && report.repeated.length > 0) {
+    const sums = new Float64Array(length);
+    report.repeated.forEach((row) => (sums[Math.floor(row[0] / width)] += row[again]));
+    all.push(series("sent again", sums, { lineStyle: { width: 1.5, color: report.colors[5] }, itemStyle: { color: report.colors[5] }, areaStyle: { color: report.colors[5], opacity: 0.35 } }));
+  }
+  const own = view();
+  if (state.pinned !== null && state.pinned < own.count) {
+    const label = (at) => own.labels[at].text;
+    const pair = `${label(own.rows[state.pinned])} → ${label(own.columns[state.pinned])}`;
+    const sums = course(valueOfCell(), width, length, (found) => own.cellOf[found] === state.pinned);
+    all.push(series(pair, sums, { lineStyle: { width: 2, color: report.colors[1] }, itemStyle: { color: report.colors[1] } }));
+  }
+  timelineChart ??= echarts.init(box, null, { renderer: "canvas" });
+  timelineChart.resize({ width: box.clientWidth, height: HEIGHT });
+  const text = { color: color("muted"), fontFamily: getComputedStyle(document.body).fontFamily };
+  timelineChart.setOption({
+    animation: false,
+    textStyle: text,
+    grid: { left: PLOT.left, right: PLOT.right, top: all.length > 1 ? 30 : PLOT.top, bottom: PLOT.bottom },
+    legend: { show: all.length > 1, top: 0, left: PLOT.left - 5, textStyle: text, icon: "roundRect", itemWidth: 14, itemHeight: 8, selectedMode: false },
+    xAxis: {
+      type: "value", min: binStart(0) / 1e9, max: binStart(length * width) / 1e9,
+      axisLabel: { formatter: (value) => `${+value.toFixed(6)} s`, hideOverlap: true, ...text, showMinLabel: false, showMaxLabel: false },
+      axisLine: { lineStyle: { color: color("line") } }, axisTick: { lineStyle: { color: color("line") } }, splitLine: { show: false },
+    },
+    yAxis: {
+      type: "value", min: 0, splitNumber: 3,
+      axisLabel: { formatter: (value) => perSecond(value, isBytes), ...text },
+      splitLine: { lineStyle: { color: color("grid") } },
+    },
+    series: all,
+  }, true);
+  $("timeline-title").textContent = `${name[0].toUpperCase()}${name.slice(1)} over time`;
+  const most = total.reduce((best, sum, at) => (sum > total[best] ? at : best), 0);
+  box.setAttribute("aria-label", `${name} over time, in bins of ${time(report.bin_ns * width)}; the most, ${perSecond(total[most] * perBin, isBytes)}, at ${seconds(binStart(most * width))} s. The fields from and to choose a window.`);
+  const coarser = report.bin_ns > report.profile_bin_ns ? ` The bins of this page are ${time(report.bin_ns)} wide, those of the profile ${time(report.profile_bin_ns)}: for finer windows use the command below.` : "";
+  const drawnAs = width > 1 ? `, drawn ${width} at a time` : "";
+  $("timeline-note").textContent = `Drag over the timeline to choose a window: the matrix then shows that time alone. Windows are whole bins of ${time(report.bin_ns)}${drawnAs}.${coarser}`;
+  showWindow();
+}
+
+/// Where a bin begins in the plot, in pixels of the brush.
+function xOf(bin) {
+  const width = $("brush").clientWidth - PLOT.left - PLOT.right;
+  const group = Math.max(1, Math.ceil(traffic.bins / MOST_BARS));
+  return PLOT.left + (bin / (Math.ceil(traffic.bins / group) * group)) * width;
+}
+
+/// The bin, with its fraction, at a pixel of the brush.
+function binAt(x) {
+  const width = $("brush").clientWidth - PLOT.left - PLOT.right;
+  const group = Math.max(1, Math.ceil(traffic.bins / MOST_BARS));
+  const share = Math.min(Math.max((x - PLOT.left) / width, 0), 1);
+  return Math.min(share * Math.ceil(traffic.bins / group) * group, traffic.bins);
+}
+
+function showWindow() {
+  const [from, to] = state.window ?? [0, traffic.bins];
+  const chosen = state.window !== null;
+  $("span").hidden = !chosen;
+  $("span").style.left = `${xOf(from)}px`;
+  $("span").style.width = `${Math.max(xOf(to) - xOf(from), 2)}px`;
+  for (const [id, bin] of [["left", from], ["right", to]]) {
+    const handle = $(id);
+    handle.hidden = false;
+    handle.style.left = `${xOf(bin)}px`;
+    handle.setAttribute("aria-valuemin", "0");
+    handle.setAttribute("aria-valuemax", String(traffic.bins));
+    handle.setAttribute("aria-valuenow", String(bin));
+    handle.setAttribute("aria-valuetext", `${seconds(binStart(bin))} s`);
+  }
+  $("from").value = seconds(binStart(from));
+  $("to").value = seconds(binStart(to));
+  $("whole").disabled = !chosen;
+}
+
+/// Chooses whole bins, at least one; all of them are all time.
+function choose(from, to) {
+  let [first, last] = [Math.max(0, Math.floor(Math.min(from, to))), Math.min(traffic.bins, Math.ceil(Math.max(from, to)))];
+  if (last <= first) [first, last] = [Math.min(first, traffic.bins - 1), Math.min(first, traffic.bins - 1) + 1];
+  state.window = first === 0 && last === traffic.bins ? null : [first, last];
+  showWindow();
+  soon();
+}
+
+let waiting = false;
+/// Draws the matrix with the next frame, once however often it is asked to.
+function soon() {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => {
+    waiting = false;
+    update();
+  });
+}
+
+function listenToBrush() {
+  const brush = $("brush");
+  let drag = null;
+  const place = (event) => event.clientX - brush.getBoundingClientRect().left;
+  brush.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    const [from, to] = state.window ?? [0, traffic.bins];
+    // A handle moves its end and leaves the other.
+    const other = { left: to, right: from }[event.target.id];
+    drag = { from: other ?? binAt(place(event)), at: place(event), moved: other !== undefined };
+    brush.setPointerCapture(event.pointerId);
+  });
+  brush.addEventListener("pointermove", (event) => {
+    if (!drag) return hoverTimeline(event, place(event));
+    tip(null);
+    drag.moved ||= Math.abs(place(event) - drag.at) > 3;
+    if (drag.moved) choose(drag.from, binAt(place(event)));
+  });
+  const end = () => {
+    if (drag && !drag.moved && state.window) {
+      state.window = null;
+      showWindow();
+      soon();
+    }
+    drag = null;
+  };
+  brush.addEventListener("pointerup", end);
+  brush.addEventListener("pointercancel", end);
+  brush.addEventListener("pointerleave", () => tip(null));
+  for (const id of ["left", "right"]) {
+    $(id).addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -Infinity, End: Infinity }[event.key];
+      if (step === undefined) return;
+      event.preventDefault();
+      const [from, to] = state.window ?? [0, traffic.bins];
+      const move = (bin, low, high) => Math.min(Math.max(bin + step, low), high);
+      if (id === "left") choose(move(from, 0, to - 1), to);
+      else choose(from, move(to, from + 1, traffic.bins));
+    });
+  }
+  const typed = () => {
+    const [from, to] = ["from", "to"].map((id) => ($(id).valueAsNumber * 1e9 - report.first_bin_ns) / report.bin_ns);
+    // The text of a bound is rounded to nanoseconds.
+    if (Number.isFinite(from) && Number.isFinite(to) && from < to) choose(from + 1e-6, to - 1e-6);
+    else showWindow();
+  };
+  $("from").addEventListener("change", typed);
+  $("to").addEventListener("change", typed);
+  $("whole").addEventListener("click", () => choose(0, traffic.bins));
+}
+
+/// What a bar of the timeline says.
+function hoverTimeline(event, x) {
+  const width = Math.max(1, Math.ceil(traffic.bins / MOST_BARS));
+  const bar = Math.min(Math.floor(binAt(x) / width), Math.ceil(traffic.bins / width) - 1);
+  const [from, to] = [bar * width, (bar + 1) * width];
+  const value = valueOfCell();
+  let sum = 0;
+  for (let i = firstCell(from); i < firstCell(to); i += 1) sum += value(i);
+  const box = element("div");
+  box.append(element("strong", `${seconds(binStart(from))} s to ${seconds(binStart(to))} s`));
+  box.append(element("p", `${exact(sum)}`), element("p", perSecond((sum * 1e9) / (report.bin_ns * width), UNITS[state.unit].isBytes)));
+  tip(box, event.clientX, event.clientY);
+}
+drawn.push(drawTimeline);

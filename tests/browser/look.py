@@ -1,0 +1,288 @@
+"""Opens a report in headless Chromium, uses it as a person does, and tells as JSON what is seen.
+
+usage: look.py REPORT.html FOLDER      screenshots go to FOLDER
+       look.py --weigh REPORT.html PICTURE.png     only how long it takes to open and to show a window, and what memory it takes
+       look.py --names REPORT.html     only what became of names
+
+What is right is for the caller to say, who can ask ibscope for the same numbers.
+"""
+
+import base64
+import json
+import pathlib
+import sys
+
+from selenium import webdriver
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.chrome.service import Service
+from selenium.common.exceptions import TimeoutException
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+CHROMIUM = "/usr/bin/chromium"
+DRIVER = "/usr/bin/chromedriver"
+# Pages are opened on busy machines too.
+PATIENCE_S = 60
+
+
+class Page:
+    def __init__(self, path, width=1200, height=900):
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        # Root has no sandbox; a screen and a graphics card there need not be.
+        for argument in ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]:
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        self.driver.set_page_load_timeout(PATIENCE_S)
+        self.driver.set_script_timeout(PATIENCE_S)
+        self.resize(width, height)
+        # What the browser does before it opens the page is not the page's.
+        self.driver.get("about:blank")
+        self.driver.get_log("performance")
+        self.driver.get(pathlib.Path(path).resolve().as_uri())
+        ready = lambda driver: driver.execute_script("return document.documentElement.dataset.ready")
+        try:
+            WebDriverWait(self.driver, PATIENCE_S).until(ready)
+        except TimeoutException:
+            sys.exit(f"the page is not ready after {PATIENCE_S} s: {self.complaints()}")
+
+    def resize(self, width, height=900):
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self.settle()
+
+    def media(self, media="", dark=False):
+        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+        self.settle()
+
+    def settle(self):
+        """Lets the page draw what it is about to."""
+        wait = "const done = arguments[0]; setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => done())), 200)"
+        self.driver.execute_async_script(wait)
+
+    def find(self, selector):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def text(self, selector):
+        return self.find(selector).text
+
+    def choose(self, name, value):
+        Select(self.find(f"#{name}")).select_by_value(value)
+        self.settle()
+
+    def click(self, selector):
+        """Clicks where nothing that sticks to the window is in the way."""
+        found = self.find(selector)
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", found)
+        found.click()
+        self.settle()
+
+    def hover(self, canvas, x, y):
+        """Moves the pointer to a point of an element, from its upper left corner, on whole pixels."""
+        place = self.driver.execute_script(
+            "arguments[0].scrollIntoView({block: 'center'}); const {left, top} = arguments[0].getBoundingClientRect(); return [left, top]", canvas
+        )
+        builder = ActionBuilder(self.driver, duration=0)
+        builder.pointer_action.move_to_location(round(place[0] + x), round(place[1] + y))
+        builder.perform()
+
+    def cells(self):
+        """What the tip says over every cell: texts of its heads and, by unit, values there and back."""
+        canvas = self.find("#cursor-canvas")
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+        left, top, side, x0, y0, span = (float(part) for part in canvas.get_attribute("data-plot").split())
+        size = round(span)
+        assert (x0, y0) == (0, 0), "all cells are shown"
+        seen = []
+        for row in range(size):
+            for column in range(size):
+                self.hover(canvas, left + (column + 0.5) * side / span, top + (row + 0.5) * side / span)
+                tip = """
+                    const tip = document.getElementById("tip");
+                    const rows = [...tip.querySelectorAll("tr")].slice(1);
+                    const values = rows.map((row) => [row.firstChild.textContent, ...[...row.querySelectorAll("td")].map((cell) => cell.dataset.value)]);
+                    return {hidden: tip.hidden, title: tip.querySelector("strong")?.textContent, values};
+                """
+                seen.append(self.driver.execute_script(tip))
+        return seen
+
+    def window(self):
+        """What the page says of its window: the command that prints the same, and the matrix under the pointer."""
+        return {"command": self.text("#command code"), "cells": self.cells()}
+
+    def brush(self, start, end):
+        """Drags over the timeline from one share of its width to another."""
+        brush = self.find("#brush")
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", brush)
+        place = brush.rect
+        view = self.driver.execute_script("const {left, top} = arguments[0].getBoundingClientRect(); return [left, top]", brush)
+        # The plot lies between axis and margin.
+        x = lambda share: round(view[0] + 74 + (place["width"] - 92) * share)
+        y = round(view[1] + 90)
+        builder = ActionBuilder(self.driver, duration=0)
+        builder.pointer_action.move_to_location(x(start), y).pointer_down().move_to_location(x((start + end) / 2), y)
+        builder.pointer_action.move_to_location(x(end), y).pointer_up()
+        builder.perform()
+        self.settle()
+
+    def picture(self, path):
+        self.driver.execute_script("window.scrollTo(0, 0)")
+        picture = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True})
+        path.write_bytes(base64.b64decode(picture["data"]))
+
+    def background(self):
+        return self.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+    def overflow(self):
+        """How much wider than the window the page is."""
+        return self.driver.execute_script("return document.documentElement.scrollWidth - innerWidth")
+
+    def complaints(self):
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self):
+        """Everything that was asked for after the page itself."""
+        found = []
+        for entry in self.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                found.append(message["params"]["request"]["url"][:200])
+        return found
+
+    def memory_bytes(self):
+        """Proportional set size of the process that shows the page: the largest of the renderers that this driver started."""
+        children = {}
+        for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+            try:
+                fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+                children.setdefault(int(fields["PPid"]), []).append(int(fields["Pid"]))
+            except OSError:
+                continue
+        waiting, sizes = [self.driver.service.process.pid], [0]
+        while waiting:
+            process = waiting.pop()
+            waiting.extend(children.get(process, []))
+            folder = pathlib.Path("/proc") / str(process)
+            try:
+                if b"--type=renderer" in (folder / "cmdline").read_bytes():
+                    rollup = (folder / "smaps_rollup").read_text().splitlines()
+                    sizes.append(sum(int(line.split()[1]) for line in rollup if line.startswith("Pss:")) * 1024)
+            except OSError:
+                continue
+        return max(sizes)
+
+
+def weigh(path, picture):
+    page = Page(path)
+    # From the start of navigation to the moment when the page had drawn all.
+    opened_ms = page.driver.execute_script("return Number(document.documentElement.dataset.ready)")
+    # The ends of the window by keyboard, then how long it takes until that is drawn.
+    shown = """
+        const done = arguments[0];
+        const from = performance.now();
+        document.getElementById("left").dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight"}));
+        requestAnimationFrame(() => setTimeout(() => done(performance.now() - from)));
+    """
+    window_ms = round(page.driver.execute_async_script(shown))
+    # Each matrix and unit once, so that whatever is kept is there.
+    page.choose("by", "endpoint")
+    page.choose("unit", "messages")
+    page.choose("by", "rank")
+    found = {"opened_ms": opened_ms, "window_ms": window_ms, "memory_bytes": page.memory_bytes(), "complaints": page.complaints()}
+    page.picture(pathlib.Path(picture))
+    page.driver.quit()
+    return found
+
+
+def names(path):
+    page = Page(path)
+    texts = [cell.text for cell in page.driver.find_elements(By.CSS_SELECTOR, "#rank-table tbody td")]
+    page.choose("by", "endpoint")
+    page.cells()
+    count = lambda tag: len(page.driver.find_elements(By.TAG_NAME, tag))
+    found = {"title": page.driver.title, "texts": texts, "scripts": count("script"), "images": count("img")}
+    found["complaints"] = page.complaints()
+    page.driver.quit()
+    return found
+
+
+def look(path, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    page = Page(path)
+    found = {"whole": page.window()}
+    page.picture(folder / "light-1200.png")
+    found["overflow"] = [page.overflow()]
+
+    # A window: by the pointer, by its fields, and by the keyboard.
+    page.brush(0.35, 0.6)
+    found["brushed"] = page.window()
+    page.picture(folder / "brushed-1200.png")
+    left = page.find("#left")
+    left.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    page.settle()
+    found["keyboard"] = page.window()
+    for name in ["from", "to"]:
+        field = page.find(f"#{name}")
+        last = float(page.find("#right").get_attribute("aria-valuetext").split()[0])
+        field.send_keys(Keys.CONTROL + "a")
+        field.send_keys(f"{last - 0.1 if name == 'from' else last - 0.04:.6f}", Keys.ENTER)
+    page.settle()
+    found["typed"] = page.window()
+    page.click("#whole")
+
+    # Other matrices.
+    page.choose("by", "endpoint")
+    page.choose("unit", "messages")
+    page.choose("selection", "all")
+    found["endpoints"] = page.window()
+    page.choose("order", "traffic")
+    page.choose("scaling", "log")
+    found["reordered"] = page.window()
+    page.choose("order", "number")
+    page.choose("by", "rank")
+    page.choose("selection", "collective")
+    found["collective"] = page.window()
+
+    # The keyboard alone: a cell, its zoom, and back.
+    canvas = page.find("#cursor-canvas")
+    canvas.send_keys(Keys.ESCAPE, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    found["spoken"] = page.driver.execute_script("return document.getElementById('spoken').textContent")
+    canvas.send_keys("+", "0", Keys.ESCAPE)
+    page.choose("selection", "p2p")
+
+    # Dark, by the system and by the button; narrow; on paper.
+    found["backgrounds"] = {"light": page.background()}
+    page.media(dark=True)
+    found["backgrounds"]["dark"] = page.background()
+    page.picture(folder / "dark-1200.png")
+    page.resize(800)
+    page.picture(folder / "dark-800.png")
+    found["overflow"].append(page.overflow())
+    page.click("#theme")
+    found["backgrounds"]["button"] = page.background()
+    page.picture(folder / "light-800.png")
+    page.resize(1200)
+    page.click("#theme")
+    paper = page.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True, "preferCSSPageSize": True})
+    paper = base64.b64decode(paper["data"])
+    (folder / "print.pdf").write_bytes(paper)
+    found["pdf_bytes"] = len(paper) if paper.startswith(b"%PDF") else 0
+    page.settle()
+    found["backgrounds"]["after print"] = page.background()
+    found["complaints"] = page.complaints()
+    found["requests"] = page.requests()
+    page.driver.quit()
+    return found
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--weigh":
+        result = weigh(*sys.argv[2:])
+    elif sys.argv[1] == "--names":
+        result = names(sys.argv[2])
+    else:
+        result = look(sys.argv[1], pathlib.Path(sys.argv[2]))
+    json.dump(result, sys.stdout, indent=1)

@@ -1,0 +1,262 @@
+//! The HTML report in a browser: what a person sees there is what the commands print.
+
+use crate::python::{run, venv};
+use crate::tools::{result, sample, samples_folder};
+use ibscope::model::profile::{ConnectionRow, RankRow, Repeated, Repeats, TimelineRow, Traffic};
+use ibscope::model::{Kind, Profile};
+use ibscope::report::html;
+use ibscope_parsers::{Endpoint, Lid, Qpn};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The browser and its driver, of Debian's packages.
+const PROGRAMS: [&str; 2] = ["/usr/bin/chromium", "/usr/bin/chromedriver"];
+/// Columns of the csv behind sender and receiver, in the order of the tip.
+const COLUMNS: [&str; 5] = ["messages", "MPI bytes", "payload bytes", "wire bytes", "packets"];
+
+/// True where there is a browser. Root, as in continuous integration, has installed it or fails; others are told what they miss.
+fn has_browser() -> bool {
+    let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !Path::new(program).exists()).collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    assert!(!is_root, "{missing:?} are missing: `make deps` installs them");
+    println!("SKIPPED: the report was not looked at, since {missing:?} are missing; `make deps` installs them");
+    false
+}
+
+/// What `tests/browser/look.py` prints.
+fn look(arguments: &[&Path]) -> Value {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
+    let mut command = Command::new(venv(&folder.join("requirements.txt")));
+    command.arg(folder.join("look.py")).args(arguments);
+    serde_json::from_str(&run(&mut command, "the page could not be looked at")).expect("json")
+}
+
+/// Where pictures stay, for people to look at.
+fn pictures() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("browser")
+}
+
+/// What a sender sent to a receiver, in the order of [`COLUMNS`], as text; empty where it is unknown.
+type Cells = BTreeMap<(String, String), Vec<String>>;
+
+/// What `ibscope matrix` prints for the command that the page shows.
+fn printed(command: &str, profile: &Path) -> Cells {
+    let words: Vec<&str> = command.split(' ').collect();
+    assert_eq!((words[0], words[1]), ("ibscope", "matrix"), "{command}");
+    let csv = result(&[&["matrix", "--format", "csv"], &words[3..]].concat(), &[profile]);
+    let row = |line: &str| {
+        let mut fields = line.split(',').map(str::to_owned);
+        let mut next = || fields.next().expect("field");
+        ((next(), next()), fields.collect())
+    };
+    csv.lines().skip(1).map(row).collect()
+}
+
+/// What the tips of all cells say, both ways, and how many cells there are. `names` turns a label of the page into that of the csv.
+fn hovered(window: &Value, names: &BTreeMap<&str, &str>) -> (Cells, usize) {
+    let mut cells = Cells::new();
+    let tips = window["cells"].as_array().expect("cells");
+    for tip in tips {
+        assert_eq!(tip["hidden"], false, "{tip}");
+        let (src, dst) = tip["title"].as_str().expect("title").split_once(" → ").expect("arrow");
+        let label = |name: &str| names.get(name).copied().unwrap_or(name).replace("rank ", "");
+        let rows = tip["values"].as_array().expect("rows");
+        assert!(rows.iter().map(|row| row[0].as_str().expect("name")).eq(COLUMNS), "{tip}");
+        let way = |index: usize| -> Vec<String> {
+            rows.iter().filter_map(|row| Some(row.get(index)?.as_str()?.to_owned())).collect()
+        };
+        for (pair, values) in [((label(src), label(dst)), way(1)), ((label(dst), label(src)), way(2))] {
+            // Without packets there is nothing to show, and on the diagonal no way back.
+            if values.last().is_some_and(|packets| !packets.is_empty()) {
+                let before = cells.insert(pair, values.clone());
+                assert!(before.is_none_or(|before| before == values), "both tips of a pair say the same: {tip}");
+            }
+        }
+    }
+    (cells, tips.len())
+}
+
+#[test]
+fn the_report_shows_what_the_commands_print() {
+    if !has_browser() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let profile = folder.path().join("job.ibp");
+    let hosts = samples_folder().join("hosts-native.csv");
+    let place = |path: &Path| path.to_str().expect("path").to_owned();
+    result(&["analyze", "-o", &place(&profile), "--hosts", &place(&hosts)], &[sample("openib-mixed-4x1")]);
+    let page = folder.path().join("report.html");
+    result(&["report", "-o", &place(&page)], &[&profile]);
+    let seen = look(&[&page, &pictures()]);
+
+    assert_eq!(seen["complaints"], serde_json::json!([]), "the console is silent");
+    let asked: Vec<&str> = seen["requests"].as_array().expect("requests").iter().filter_map(Value::as_str).collect();
+    assert!(matches!(asked[..], [own] if own.starts_with("file:///") && own.ends_with("report.html")), "{asked:?}");
+
+    let nodes = [("node1", "17"), ("node2", "18"), ("node3", "19"), ("node4", "20")].into();
+    let mut windows = Vec::new();
+    for (state, has_window) in [
+        ("whole", false),
+        ("brushed", true),
+        ("keyboard", true),
+        ("typed", true),
+        ("endpoints", false),
+        ("reordered", false),
+        ("collective", false),
+    ] {
+        let window = &seen[state];
+        let command = window["command"].as_str().expect("command");
+        assert_eq!(command.contains("--from") && command.contains("--to"), has_window, "{state}: {command}");
+        let (cells, count) = hovered(window, &nodes);
+        assert_eq!(count, 16, "{state}");
+        assert!(!cells.is_empty(), "{state}");
+        assert_eq!(cells, printed(command, &profile), "{state}: {command}");
+        windows.push((command.to_owned(), cells));
+    }
+    // They are windows of their own, and hold less than all.
+    let whole = &windows[0].1;
+    for [(one, some), (other, others)] in [[0, 1], [1, 2], [2, 3]].map(|pair| pair.map(|at| &windows[at])) {
+        assert!(one != other && some != others, "{one} and {other}");
+    }
+    assert!(windows[1..4].iter().all(|(_, cells)| cells != whole));
+
+    // By keyboard: the second cell of the first row.
+    let spoken = seen["spoken"].as_str().expect("spoken");
+    let collective = &windows[6].1[&("0".to_owned(), "1".to_owned())][0];
+    assert_eq!(spoken, format!("rank 0 to rank 1: {collective} messages"));
+
+    let background = |when: &str| seen["backgrounds"][when].as_str().expect("background").to_owned();
+    assert_ne!(background("light"), background("dark"));
+    assert_eq!(background("button"), background("light"), "the button goes before the system");
+    assert_eq!(background("after print"), background("dark"), "what was dark before is dark again");
+    assert!(seen["pdf_bytes"].as_u64().expect("bytes") > 20_000);
+    for (width, over) in [1200, 800].into_iter().zip(seen["overflow"].as_array().expect("overflow")) {
+        assert!(over.as_i64().expect("pixels") <= 0, "{width} pixels are wide enough");
+    }
+}
+
+#[test]
+fn names_from_outside_stay_text() {
+    if !has_browser() {
+        return;
+    }
+    const EVIL: &str = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
+    let folder = tempfile::tempdir().expect("folder");
+    let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
+    fs::write(place("hosts.csv"), format!("endpoint,name\n17,{EVIL}\n18,</script><!--\n")).expect("hosts");
+    let page = place("report.html");
+    result(&["report", "-o", &page, "--hosts", &place("hosts.csv")], &[sample("ucx-rc-ring2-loss1")]);
+    let seen = look(&["--names".as_ref(), page.as_ref()]);
+    assert_eq!(seen["complaints"], serde_json::json!([]));
+    assert!(seen["title"].as_str().expect("title").starts_with("ucx-rc-ring2-loss1.pcap.zst"), "{}", seen["title"]);
+    // The data, the library and the page's own.
+    assert_eq!((&seen["scripts"], &seen["images"]), (&serde_json::json!(3), &serde_json::json!(0)));
+    let texts = seen["texts"].as_array().expect("texts");
+    for name in [EVIL, "</script><!--"] {
+        assert!(texts.iter().any(|text| text == name), "{name}: {texts:?}");
+    }
+}
+
+/// A job of so many ranks, one to a port and 64 ports to a leaf: each exchanges with its six neighbours on a grid, and one of each leaf with one of
+/// every other, for 20 bins: as many cells as a profile has.
+fn large(ranks: u16) -> Profile {
+    const BINS: i64 = 20;
+    const BIN_NS: i64 = 10_000_000;
+    const START_NS: i64 = 1_700_000_000_000_000_000;
+    let endpoint = |rank: u16| Endpoint::from_lid(Lid(rank + 1));
+    let neighbours = |rank: u16| {
+        let near =
+            [1, 16, 256].into_iter().flat_map(move |step| [(rank + step) % ranks, (rank + ranks - step) % ranks]);
+        let far = (0..ranks).step_by(64).filter(move |other| rank % 64 == 0 && *other != rank);
+        near.chain(far).collect::<BTreeSet<u16>>()
+    };
+    let sums = |src: u16, dst: u16, bin: i64| {
+        // Numbers that are not alike, so that they take the room that real ones do.
+        let bytes = (u64::from(src) * 7919 + u64::from(dst) * 104_729 + bin as u64 * 1_299_709) % 1_000_003;
+        let packets = bytes / 4096 + 1;
+        Traffic {
+            packets,
+            wire_bytes: bytes + packets * 58,
+            payload_bytes: bytes + 32,
+            messages: bytes % 13 + 1,
+            p2p_messages: bytes % 11 + 1,
+            p2p_mpi_bytes: bytes,
+            collective_messages: bytes % 3,
+            collective_mpi_bytes: bytes % 3 * 8,
+        }
+    };
+    let mut profile = Profile { bin_ns: BIN_NS, mpi_read: true, ..Profile::default() };
+    for (src, dst) in (0..ranks).flat_map(|src| neighbours(src).into_iter().map(move |dst| (src, dst))) {
+        let mut traffic = Traffic::default();
+        (0..BINS).for_each(|bin| traffic += sums(src, dst, bin));
+        profile.connections.push(ConnectionRow {
+            src: endpoint(src),
+            dst: endpoint(dst),
+            kind: Kind::Data,
+            service: 0,
+            dest_qp: Qpn::new(64),
+            src_qp: Some(Qpn::new(64)),
+            src_qp_evidence: None,
+            first_time_ns: START_NS,
+            last_time_ns: START_NS + BINS * BIN_NS,
+            traffic,
+            repeats: Repeats::default(),
+            stack: Some("Open MPI UCX rc_verbs".to_owned()),
+        });
+    }
+    for bin in 0..BINS {
+        for (connection, row) in (0..).zip(&profile.connections) {
+            let rank = |endpoint: Endpoint| endpoint.to_string().parse::<u16>().expect("LID") - 1;
+            let traffic = sums(rank(row.src), rank(row.dst), bin);
+            let time_ns = START_NS + bin * BIN_NS;
+            profile.timeline.push(TimelineRow { time_ns, connection, traffic, repeated: Repeated::default() });
+        }
+    }
+    profile.coverage.first_time_ns = Some(START_NS);
+    profile.coverage.last_time_ns = Some(START_NS + BINS * BIN_NS);
+    for rank in 0..ranks {
+        profile.names.insert(endpoint(rank), format!("node{rank:04}"));
+        profile.leaves.insert(endpoint(rank), format!("leaf{:02}", rank / 64));
+        let evidence = "envelope".to_owned();
+        let endpoint = endpoint(rank).to_string();
+        profile.ranks.push(RankRow { rank: rank.into(), endpoint, qpn: None, evidence, agreeing: 9, disagreeing: 0 });
+    }
+    profile
+}
+
+/// A page of 4096 ranks can be used. How fast it opens is told, and not asserted: machines differ.
+#[test]
+fn thousands_of_ranks_fit_into_a_page() {
+    const MIB: u64 = 1 << 20;
+    let folder = pictures();
+    fs::create_dir_all(&folder).expect("folder");
+    for (ranks, most_bytes) in [(64, 3 * MIB), (4096, 20 * MIB)] {
+        let page = folder.join(format!("{ranks}-ranks.html"));
+        let mut text = Vec::new();
+        html::page(&large(ranks), "large.ibp", &mut text).expect("written");
+        assert!((text.len() as u64) < most_bytes, "{ranks} ranks: {} bytes", text.len());
+        fs::write(&page, &text).expect("page");
+        if !has_browser() {
+            continue;
+        }
+        let seen = look(&["--weigh".as_ref(), &page, &folder.join(format!("{ranks}-ranks.png"))]);
+        let bytes = seen["memory_bytes"].as_u64().expect("bytes");
+        println!(
+            "{ranks} ranks: {} KiB, opened in {} ms, window in {} ms, {} MiB of memory",
+            text.len() >> 10,
+            seen["opened_ms"],
+            seen["window_ms"],
+            bytes / MIB
+        );
+        assert_eq!(seen["complaints"], serde_json::json!([]));
+        assert!((MIB..500 * MIB).contains(&bytes), "{ranks} ranks: {bytes} bytes");
+    }
+}
