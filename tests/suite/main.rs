@@ -20,6 +20,7 @@ mod manifest;
 mod memory;
 mod messages;
 mod mpi_times;
+mod notebooks;
 mod over_time;
 mod partial;
 mod phases;
