@@ -4,6 +4,7 @@ mod align;
 mod architecture;
 mod browser;
 mod cli;
+mod compare;
 mod constructed;
 #[cfg(target_os = "linux")]
 mod crosscheck;

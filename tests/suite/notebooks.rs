@@ -47,7 +47,10 @@ fn executed(name: &str, profile: &Path) -> (Vec<String>, u64) {
     }
     let printed: Value = serde_json::from_str(&run(&mut command, "see notebooks/README.md")).expect("JSON");
     let text = printed["text"].as_array().expect("texts");
-    (text.iter().map(|text| text.as_str().expect("text").to_owned()).collect(), printed["figures"].as_u64().expect("number"))
+    (
+        text.iter().map(|text| text.as_str().expect("text").to_owned()).collect(),
+        printed["figures"].as_u64().expect("number"),
+    )
 }
 
 /// The rows of a csv that a cell has printed, behind its header.
@@ -137,13 +140,18 @@ fn the_timeline_and_the_phases_hold_all_of_the_traffic() {
     assert_eq!(figures, 2);
     let csv = result(&["matrix", "--format", "csv"], &[&profile]);
     let sum = |column: usize| -> u64 {
-        csv.lines().skip(1).map(|line| line.split(',').nth(column).expect("field").parse::<u64>().expect("number")).sum()
+        csv.lines()
+            .skip(1)
+            .map(|line| line.split(',').nth(column).expect("field").parse::<u64>().expect("number"))
+            .sum()
     };
     let expected = format!("{} bytes on the wire, {} packets", sum(5), sum(6));
     let printed = text.concat();
     assert!(printed.contains(&expected), "{expected}: {printed}");
     let phases = printed.find("from_s,").expect("phases");
-    let in_phases: u64 =
-        rows(&printed[phases..], "from_s,to_s,pattern,wire_bytes").iter().map(|row| row[3].parse::<u64>().expect("bytes")).sum();
+    let in_phases: u64 = rows(&printed[phases..], "from_s,to_s,pattern,wire_bytes")
+        .iter()
+        .map(|row| row[3].parse::<u64>().expect("bytes"))
+        .sum();
     assert_eq!(in_phases, sum(5));
 }
