@@ -267,7 +267,9 @@ fn remarks(trace: &Trace, wire: &Wire, pairs: &[Pair], placement: &Placement, pr
     }
     let missed = pairs.iter().filter(|pair| pair.causes.contains(&Cause::NotCaptured)).count();
     if missed > 0 {
-        notes.push(format!("of {missed} pairs of ranks on different nodes nothing at all was captured: their ports were not, or they use another network"));
+        notes.push(format!(
+            "of {missed} pairs of ranks on different nodes nothing at all was captured, as their ports were not"
+        ));
     }
     notes
 }
