@@ -1,7 +1,7 @@
 # make demo   build, analyse a recorded sample, draw it
 # make test   everything that must hold; installs what is missing
 # make bench  throughput, beside other tools where they are installed
-# make soak   the large ones: captures of 2 GiB
+# make soak   the large ones: captures of 2 GiB, a fabric of 2000 hosts
 
 SHELL := /bin/sh
 CARGO ?= cargo
@@ -14,7 +14,7 @@ BUILD_PACKAGES := libssl-dev pkg-config
 TEST_PACKAGES := tshark
 # The HTML report is opened in a browser.
 BROWSER_PACKAGES := chromium chromium-driver python3-venv
-FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2
+FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2 tcpdump tcpreplay
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 # Installs those of the packages that are missing. RUNLEVEL=1 keeps Debian from starting their services: tests start their own.
@@ -71,5 +71,6 @@ bench: build-deps
 	$(CARGO) bench --locked
 	benches/whole-process.sh
 
-soak: build-deps
+soak: deps
 	$(CARGO) nextest run --release --locked --test soak --no-capture
+	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts)'

@@ -26,6 +26,7 @@
 
 pub mod align;
 pub mod cli;
+pub mod crosscheck;
 pub mod decode;
 pub mod flow;
 pub mod input;

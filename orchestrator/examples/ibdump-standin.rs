@@ -2,12 +2,16 @@
 //! pcap (ERF records), buffers like stdio, and ends on SIGINT, SIGTERM, SIGHUP and SIGPIPE with `Captured: N packets, M bytes`.
 //!
 //! `IBDUMP_STANDIN_DEVICES`: devices that there are, with commas; `mlx5_0` without it.
-//! `IBDUMP_STANDIN_PACKETS`: a pcap file whose packets it captures, one after the other; made-up ones without it.
-//! `IBDUMP_STANDIN_MODE`: how it misbehaves, words with commas; or `IBDUMP_STANDIN_MODE_FILE`, a file that holds them: `fail` (cannot start), `die` (ends
-//! after half a second), `deaf-int` and `deaf-term` (do not heed the signal).
+//! `IBDUMP_STANDIN_PACKETS`: a pcap file of ibdump's layout, with the traffic that passes its port; made-up packets without it. In the file each packet stands
+//! as often as it passed a port: first its sender's, then its receiver's, and so on.
+//! `IBDUMP_STANDIN_SEEN`: a file with lines `sent LID` and `received LID`: which of these sights come by here. It is looked at again and again, since ports are
+//! mirrored later, and what came by until the end is written then. All come by without it.
+//! `IBDUMP_STANDIN_MODE_FILE`: a file that says how it misbehaves, words with commas: `fail` (cannot start), `die` (ends after half a second, also where
+//! the word comes later), `deaf-int` and `deaf-term` (do not heed the signal).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that says what ibdump says")]
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -19,12 +23,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Link type of ERF records.
 const DLT_ERF: u32 = 197;
-/// Link type of packets from the LRH on.
-const DLT_INFINIBAND: u32 = 247;
-/// Bytes in front of a packet in an ERF record.
+/// Bytes of pcap in front of a record.
+const RECORD_BYTES: usize = 16;
+/// Bytes of ERF in front of a packet.
 const ERF_BYTES: usize = 16;
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     match run() {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
@@ -87,11 +91,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, Box<dyn E
 
 fn run() -> Result<u8, Box<dyn Error>> {
     let options = options(std::env::args().skip(1))?;
-    let mode = match std::env::var("IBDUMP_STANDIN_MODE_FILE") {
-        Ok(path) => std::fs::read_to_string(path).unwrap_or_default(),
-        Err(_) => std::env::var("IBDUMP_STANDIN_MODE").unwrap_or_default(),
-    };
-    let is = |word: &str| mode.trim().split(',').any(|given| given == word);
+    let is = |word: &str| mode().trim().split(',').any(|given| given == word);
     let stop = Arc::new(AtomicBool::new(false));
     let ignored = Arc::new(AtomicBool::new(false));
     for (signal, deaf) in [(SIGINT, is("deaf-int")), (SIGTERM, is("deaf-term")), (SIGHUP, false), (SIGPIPE, false)] {
@@ -99,7 +99,7 @@ fn run() -> Result<u8, Box<dyn Error>> {
     }
     // The file first, as ibdump does: a failed start leaves an empty one.
     let path = options.file.unwrap_or_else(|| "sniffer.pcap".to_owned());
-    let mut file: BufWriter<Box<dyn Write>> = BufWriter::with_capacity(
+    let file: BufWriter<Box<dyn Write>> = BufWriter::with_capacity(
         4096,
         if path == "-" { Box::new(io::stdout()) } else { Box::new(File::create(&path)?) },
     );
@@ -111,32 +111,70 @@ fn run() -> Result<u8, Box<dyn Error>> {
     if is("fail") {
         return Err("Failed to set port sniffer1: command interface bad param".into());
     }
-    let packets = match std::env::var("IBDUMP_STANDIN_PACKETS") {
-        Ok(path) => packets(&std::fs::read(path)?)?,
-        Err(_) => (0..8).map(made_up).collect(),
+    let traffic = match std::env::var("IBDUMP_STANDIN_PACKETS") {
+        Ok(path) => records(&std::fs::read(path)?)?,
+        Err(_) => (0..8).map(|psn| record(&made_up(psn))).collect(),
     };
-    file.write_all(&header())?;
+    let mut output = Capture { file, packets: 0, bytes: 0 };
+    output.file.write_all(&header())?;
     let began = Instant::now();
-    let mut bytes = 0;
-    let mut captured = 0;
-    let mut waiting = packets.iter();
+    let seen_file = std::env::var("IBDUMP_STANDIN_SEEN").ok();
+    let mut seen = BTreeSet::new();
+    let mut waiting = traffic.iter();
     while !stop.load(Ordering::SeqCst) {
         if is("die") && began.elapsed() > Duration::from_millis(500) {
             return Ok(3);
         }
-        // A few at a time, so that a capture grows while it runs.
-        for packet in waiting.by_ref().take(64) {
-            file.write_all(&record(packet))?;
-            captured += 1;
-            bytes += packet.len();
+        match &seen_file {
+            Some(path) => seen.extend(std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned)),
+            // A few at a time, so that a capture grows while it runs.
+            None => waiting.by_ref().take(64).try_for_each(|record| output.take(record))?,
         }
-        thread::sleep(Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(3));
     }
-    file.flush()?;
+    if seen_file.is_some() {
+        come_by(&traffic, &seen).try_for_each(|record| output.take(record))?;
+    }
+    output.file.flush()?;
     // Standard output is buffered where it is no terminal, so this comes when the program ends.
     println!("Ready to capture (Press ^c to stop):");
-    eprintln!("\nInterrupted (signal) - exiting ...\nCaptured: {captured} packets, {bytes} bytes");
+    eprintln!("\nInterrupted (signal) - exiting ...\nCaptured: {} packets, {} bytes", output.packets, output.bytes);
     Ok(0)
+}
+
+/// How it misbehaves.
+fn mode() -> String {
+    let path = std::env::var_os("IBDUMP_STANDIN_MODE_FILE");
+    path.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
+}
+
+/// What was captured so far.
+struct Capture {
+    file: BufWriter<Box<dyn Write>>,
+    packets: u64,
+    bytes: usize,
+}
+
+impl Capture {
+    fn take(&mut self, record: &[u8]) -> io::Result<()> {
+        self.packets += 1;
+        self.bytes += record.len() - RECORD_BYTES - ERF_BYTES;
+        self.file.write_all(record)
+    }
+}
+
+/// The sights of packets that come by where these are seen.
+fn come_by<'a>(traffic: &'a [Vec<u8>], seen: &'a BTreeSet<String>) -> impl Iterator<Item = &'a Vec<u8>> {
+    let mut sights: BTreeMap<&[u8], usize> = BTreeMap::new();
+    traffic.iter().filter(move |record| {
+        let packet = &record[RECORD_BYTES + ERF_BYTES..];
+        // LRH: the destination in bytes 2 and 3, the source in 6 and 7.
+        let lid = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+        let sight = sights.entry(packet).or_insert(0);
+        *sight += 1;
+        let line = if *sight % 2 == 1 { format!("sent {}", lid(6)) } else { format!("received {}", lid(2)) };
+        seen.contains(&line)
+    })
 }
 
 /// The pcap file's header.
@@ -168,8 +206,8 @@ fn record(packet: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The packets of a pcap file of this machine's byte order, from the LRH on.
-fn packets(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
+/// The records of a pcap file of ibdump's layout, in this machine's byte order.
+fn records(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     let word = |at: usize| {
         bytes
             .get(at..at + 4)
@@ -177,22 +215,17 @@ fn packets(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
             .map(u32::from_ne_bytes)
             .ok_or("the pcap file is cut short")
     };
-    if ![0xa1b2_c3d4, 0xa1b2_3c4d].contains(&word(0)?) {
-        return Err("no pcap file of this machine's byte order".into());
+    if (word(0)?, word(20)?) != (0xa1b2_c3d4, DLT_ERF) {
+        return Err("no pcap file of ibdump's, or of another byte order".into());
     }
-    let skip = match word(20)? {
-        DLT_ERF => ERF_BYTES,
-        DLT_INFINIBAND => 0,
-        other => return Err(format!("link type {other} is not InfiniBand").into()),
-    };
-    let mut packets = Vec::new();
+    let mut records = Vec::new();
     let mut at = 24;
     while at < bytes.len() {
-        let length = word(at + 8)? as usize;
-        packets.push(bytes.get(at + 16 + skip..at + 16 + length).ok_or("the pcap file is cut short")?.to_vec());
-        at += 16 + length;
+        let end = at + RECORD_BYTES + word(at + 8)? as usize;
+        records.push(bytes.get(at..end).ok_or("the pcap file is cut short")?.to_vec());
+        at = end;
     }
-    Ok(packets)
+    Ok(records)
 }
 
 /// A packet of made-up content: LRH, BTH of a SEND only, 16 bytes, and room for the CRCs.

@@ -1,6 +1,7 @@
 //! The job: its nodes, and whether it is to be captured.
 
 use crate::name::{self, NameError};
+use crate::remote::printable;
 use ibscope_parsers::tools::hostlist;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,7 +64,7 @@ pub struct Job {
     /// What the user gave as `--constraint`, where Slurm tells it.
     #[serde(default)]
     pub constraints: Option<String>,
-    /// The user's name.
+    /// The user's name, for people: without control characters.
     #[serde(default)]
     pub user: Option<String>,
     /// How often it was started again under the same id.
@@ -104,7 +105,7 @@ impl Job {
         Ok(Self {
             comment: told("SLURM_JOB_COMMENT"),
             constraints: told("SLURM_JOB_CONSTRAINTS"),
-            user: told("SLURM_JOB_USER"),
+            user: told("SLURM_JOB_USER").map(|user| printable(user.as_bytes())),
             restart_count: told("SLURM_JOB_RESTART_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0),
             hook,
             hook_node,

@@ -2,6 +2,7 @@
 
 use crate::capture::CaptureBackend;
 use crate::guid;
+use crate::remote::{printable, quote};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -14,6 +15,19 @@ pub struct Command {
     pub argv: Vec<String>,
     /// It has failed when it takes longer, in seconds.
     pub timeout_s: u32,
+}
+
+/// Arguments as one would type them: for reading alone. Control characters are escaped, so that it stays one line.
+pub(crate) fn shown(argv: &[String]) -> String {
+    let plain = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.,:=+@%".contains(&byte))
+    };
+    let shown = |text: &String| match text {
+        text if plain(text) => text.clone(),
+        text if text.contains(char::is_control) => format!("{text:?}"),
+        text => quote::quote(text),
+    };
+    argv.iter().map(shown).collect::<Vec<_>>().join(" ")
 }
 
 /// What the output of a command must hold.
@@ -45,18 +59,32 @@ impl Check {
     pub fn holds(&self, stdout: &str) -> bool {
         self.expect.iter().all(|expect| expect.stands_in(stdout))
     }
+
+    /// What it says instead, a clause in a few words.
+    pub(crate) fn instead(&self, stdout: &str) -> String {
+        match self.expect.iter().find(|expect| !expect.stands_in(stdout)) {
+            Some(Expect::Field { name, value }) => match field(stdout, name) {
+                Some(found) => format!("says that {name} is {found}, not {value}"),
+                None => format!("does not tell {name}"),
+            },
+            _ => format!("says {:?}", printable(stdout.as_bytes())),
+        }
+    }
+}
+
+/// Value of a field in a table of mstreg's.
+fn field(stdout: &str, name: &str) -> Option<u64> {
+    stdout.lines().find_map(|line| {
+        let (field, found) = line.split_once('|')?;
+        (field.trim() == name).then(|| u64::from_str_radix(found.trim().strip_prefix("0x")?, 16).ok())?
+    })
 }
 
 impl Expect {
     fn stands_in(&self, stdout: &str) -> bool {
         match self {
             Self::Text(text) => stdout.lines().any(|line| line.contains(text)),
-            Self::Field { name, value } => stdout.lines().any(|line| {
-                let Some((field, found)) = line.split_once('|') else { return false };
-                let number =
-                    |text: &str| text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
-                field.trim() == name && number(found.trim()) == Some(*value)
-            }),
+            Self::Field { name, value } => field(stdout, name) == Some(*value),
         }
     }
 }
@@ -122,4 +150,15 @@ pub enum Step {
     Capture(CaptureStep),
     /// A hostfile is there.
     Hostfile(HostfileStep),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_shown_with_quotes_where_they_matter() {
+        let argv = ["/usr/bin/a", "-p=1", "x y", "$(id)", "it's", "a\nb", ""].map(str::to_owned);
+        assert_eq!(shown(&argv), r#"/usr/bin/a -p=1 'x y' '$(id)' 'it'\''s' "a\nb" ''"#);
+    }
 }

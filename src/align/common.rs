@@ -1,8 +1,8 @@
 //! Packets that two inputs hold, and what they say of the clocks.
 
-use super::line::{Clouds, Point};
 use super::{Drawing, Sight, middle};
 use crate::model::ConnectionKey;
+use crate::model::line::{Clouds, Point};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 
@@ -125,7 +125,7 @@ impl Common {
         for (pair, [up, down]) in once {
             let ways = [(&up, &down), (&down, &up)].map(|(there, back)| {
                 let moved = |points: &[Point], by: f64| points.iter().map(|(x, y)| (*x, y + by)).collect();
-                let mut clouds = Clouds { upper: moved(there, slack), lower: moved(back, -slack) };
+                let mut clouds = Clouds { upper: moved(there, slack), lower: moved(back, -slack), ..Clouds::default() };
                 clouds.reduce();
                 let margin = clouds.fit().map(|line| line.margin);
                 (margin, clouds)

@@ -9,7 +9,6 @@
 //! way over other inputs that is surest.
 
 mod common;
-mod line;
 #[cfg(test)]
 mod tests;
 

@@ -1,10 +1,18 @@
 //! What can be typed.
 
+mod compare;
 mod latency;
 mod phases;
+mod summary;
+mod trace;
+mod watch;
 
+pub(super) use compare::Compare;
 pub(super) use latency::{Latency, LatencyFormat, View};
 pub(super) use phases::Phases;
+pub(super) use summary::Summary;
+pub(super) use trace::Trace;
+pub(super) use watch::Watch;
 
 use crate::model::link::Speed;
 use crate::pipeline::Moment;
@@ -25,6 +33,8 @@ pub(super) struct Cli {
 pub(super) enum Command {
     /// Analyse captures: print a summary and, with -o, write a profile for the other commands
     Analyze(Analyze),
+    /// Show what a person reads in ten seconds: who, how much, how fast, what went wrong, what was not understood
+    Summary(Summary),
     /// Show InfiniBand packets, one line each, in the order of time
     Inspect(Inspect),
     /// Show the communication matrix: row = sender, column = receiver
@@ -43,10 +53,18 @@ pub(super) enum Command {
     Latency(Latency),
     /// Show rates over time, their peaks, and how large messages and packets are
     Rates(Rates),
-    /// Write one HTML file that shows all of a profile; it needs no network
-    Report(super::report::Report),
+    /// Hold what the wire showed against a trace of the application: Score-P and others (OTF2), or a table
+    Crosscheck(super::crosscheck::Crosscheck),
     /// Show the job's time cut where the communication pattern changes, and what each part does
     Phases(Phases),
+    /// Show two profiles side by side: what differs, by how much, and whether that may be chance
+    Compare(Compare),
+    /// Write messages as trace events, which Perfetto opens: ranks as tracks, messages as flows
+    Trace(Trace),
+    /// Show a capture while it grows: rates, pairs, sizes, what goes wrong; and its totals at the end
+    Watch(Watch),
+    /// Write one HTML file that shows all of a profile; it needs no network
+    Report(super::report::Report),
     /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
     #[command(subcommand)]
     Capture(super::capture::Capture),
@@ -238,7 +256,7 @@ pub(super) struct Collectives {
 pub(super) struct Health {
     #[command(flatten)]
     pub(super) source: Source,
-    /// What has a row; json holds both
+    /// What has a row; json holds both connections and links, or time alone
     #[arg(long, value_enum, default_value_t = HealthBy::Connection)]
     pub(super) by: HealthBy,
     /// Speed of the links, for the time of pauses: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
@@ -254,6 +272,8 @@ pub(super) enum HealthBy {
     Connection,
     /// Links between a port and its switch, each direction for itself
     Link,
+    /// Bins of time: what was sent again, by sender
+    Time,
 }
 
 #[derive(Debug, Args)]
@@ -266,11 +286,24 @@ pub(super) struct Rates {
     /// Width of the bins; those of a profile are shared out where it is no multiple of theirs [default: 10ms, or the profile's]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
+    /// What csv holds; json holds everything
+    #[arg(long, value_enum, default_value_t = RatesView::Bins)]
+    pub(super) view: RatesView,
     /// Length of the window whose highest rate is the peak [default: 100ms, or all where that is shorter]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) window: Option<i64>,
     #[command(flatten)]
     pub(super) figures: Figures,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum RatesView {
+    /// Sums and rates over time
+    Bins,
+    /// Sums, means and peaks
+    Peaks,
+    /// How large messages and packets are
+    Sizes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -395,7 +428,7 @@ fn threads(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("expected a number from 0 (one per core) to {MAX_THREADS}"))
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "expected a number from 0 to 100".to_owned())?;
     if (0.0..=100.0).contains(&value) { Ok(value) } else { Err("expected a number from 0 to 100".to_owned()) }
 }

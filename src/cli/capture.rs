@@ -184,7 +184,7 @@ fn start(args: &OfJob) -> anyhow::Result<ExitCode> {
 
 fn stop(site: &Site, job: u32) -> anyhow::Result<ExitCode> {
     let config = Config::read(&site.config)?;
-    let undone = undo::job(&config, job, &Ssh::new(&config)?, deadline(&config))?;
+    let undone = undo::at_leisure(&config, job, &Ssh::new(&config)?, deadline(&config))?;
     show(site, &undone, || match undone[..] {
         [] => format!("job {job}: nothing to undo\n"),
         _ => undone.iter().map(undone_text).collect(),

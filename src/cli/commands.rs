@@ -125,12 +125,8 @@ pub(super) fn messages(args: &Messages) -> anyhow::Result<ExitCode> {
         return Err(UsageError("standard output cannot hold a Parquet table; give a file to --parquet").into());
     }
     input::check_captures("messages", &args.inputs)?;
-    let mut options = input::options(&args.inputs, &args.reading)?;
-    options.bin_ns = None;
-    options.check_icrc = false;
-    (options.read_times, options.read_sizes, options.read_health) = (false, false, false);
     let table = Output::open(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
-    let mut stream = input::messages(&args.inputs, &options, args.transport)?;
+    let mut stream = input::messages_alone(&args.inputs, &args.reading, args.transport)?;
     // The profile says what a message's connection is, while the stream goes on.
     let profile = stream.profile().clone();
     let (mut count, mut incomplete) = (0u64, 0u64);

@@ -90,7 +90,16 @@ pub(super) fn rankmap_notes(rows: &[RankRow], profile: &Profile) -> Vec<String> 
     notes
 }
 
-fn read(path: &Path) -> anyhow::Result<String> {
+/// True where the first bytes of a file are as wanted.
+pub(super) fn begins(path: &Path, wanted: impl FnOnce(&[u8]) -> bool) -> bool {
+    use std::io::Read as _;
+    let mut start = Vec::new();
+    let read = fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut start));
+    read.is_ok() && wanted(&start)
+}
+
+/// Reads a text.
+pub(super) fn read(path: &Path) -> anyhow::Result<String> {
     let text = fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
     // Spreadsheets put a byte order mark in front.
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))

@@ -9,7 +9,7 @@ use ibscope_orchestrator::job::Job;
 use ibscope_orchestrator::log::{Level, Log};
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// Where the configuration is looked for.
 pub(super) const CONFIG: &str = "/etc/ibscope/capture.toml";
@@ -29,6 +29,9 @@ pub(super) struct OfSlurm {
     /// Configuration of the site
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
+    /// Do the hook's work; what a hook starts, and nobody else
+    #[arg(long, hide = true)]
+    work: bool,
 }
 
 #[derive(Debug, Args)]
@@ -68,13 +71,31 @@ fn of_slurm(moment: Moment, args: &OfSlurm) -> ExitCode {
     };
     let fail_open = config.as_ref().map_or(true, |config| config.run.fail_open);
     let outcome = match (config, Job::from_environment(vars)) {
-        (Ok(config), Ok(job)) => hook::run(moment, config, job),
+        (Ok(config), Ok(job)) if args.work => {
+            hook::work(moment, &config, &job);
+            Outcome::Well
+        }
+        (Ok(config), Ok(job)) => match worker(moment, args) {
+            Ok(worker) => hook::run(moment, &config, &job, worker),
+            Err(error) => refused(&format!("ibscope does not find itself: {error}")),
+        },
         (Err(error), _) => refused(&error.to_string()),
         (_, Err(error)) => refused(&error.to_string()),
     };
     // What an epilog could not undo is no reason to take the node out of service: it stands in the log, and can be undone later.
     let well = outcome == Outcome::Well || fail_open || moment == Moment::Epilog;
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// This program again, for the work.
+fn worker(moment: Moment, args: &OfSlurm) -> std::io::Result<Command> {
+    let mut worker = Command::new(std::env::current_exe()?);
+    let name = match moment {
+        Moment::Prolog => "prolog",
+        Moment::Epilog => "epilog",
+    };
+    worker.args(["hook", name, "--work", "--config"]).arg(std::path::absolute(&args.config)?);
+    Ok(worker)
 }
 
 fn install(args: &Install) -> anyhow::Result<ExitCode> {

@@ -141,6 +141,19 @@ pub(super) fn analyze(paths: &[PathBuf], options: &Options) -> anyhow::Result<Pr
     Ok(with_progress(paths, options, |progress| pipeline::analyze(paths, options, progress))?)
 }
 
+/// Reads the messages of captures for themselves alone.
+pub(super) fn messages_alone(
+    paths: &[PathBuf],
+    reading: &Reading,
+    with_transport: bool,
+) -> anyhow::Result<pipeline::MessageStream> {
+    let mut options = options(paths, reading)?;
+    options.bin_ns = None;
+    options.check_icrc = false;
+    (options.read_times, options.read_sizes, options.read_health) = (false, false, false);
+    messages(paths, &options, with_transport)
+}
+
 /// Reads the messages of captures, with a progress bar on a terminal.
 pub(super) fn messages(
     paths: &[PathBuf],

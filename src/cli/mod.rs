@@ -1,11 +1,14 @@
 //! The command line: arguments -> options -> one call of the pipeline -> one rendering.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 complete, 1 failed, 2 usage, 3 a result
-//! was written but less than `--min-coverage` percent of the records were decoded. A closed pipe is not an error.
+//! was written but less than `--min-coverage` percent of the records were decoded, 4 the wire differs from a
+//! trace and nothing explains it. A closed pipe is not an error.
 
 mod args;
 mod capture;
 mod commands;
+mod compare;
+mod crosscheck;
 mod files;
 mod health;
 mod hook;
@@ -16,6 +19,9 @@ mod output;
 mod phases;
 mod rates;
 mod report;
+mod summary;
+mod trace;
+mod watch;
 
 use args::{Cli, Command};
 use clap::Parser as _;
@@ -27,6 +33,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Analyze(args) => commands::analyze(args),
+        Command::Summary(args) => summary::run(args),
         Command::Inspect(args) => commands::inspect(args),
         Command::Matrix(args) => commands::matrix(args),
         Command::Timeline(args) => commands::timeline(args),
@@ -36,8 +43,12 @@ pub fn main() -> ExitCode {
         Command::Health(args) => health::run(args),
         Command::Latency(args) => latency::run(args),
         Command::Rates(args) => rates::run(args),
-        Command::Report(args) => report::run(args),
+        Command::Crosscheck(args) => crosscheck::run(args),
         Command::Phases(args) => phases::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Trace(args) => trace::run(args),
+        Command::Watch(args) => watch::run(args),
+        Command::Report(args) => report::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
     };

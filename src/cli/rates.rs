@@ -1,6 +1,6 @@
 //! `ibscope rates`.
 
-use super::args::{Format, Rates};
+use super::args::{Format, Rates, RatesView};
 use super::files::Outputs;
 use super::input::{self, Needs};
 use super::output;
@@ -30,7 +30,11 @@ pub(super) fn run(args: &Rates) -> anyhow::Result<ExitCode> {
     figures.finish(|| Ok(figure::rates(&rates)?))?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(rates::table(&rates, is_profile).as_bytes()),
-        Format::Csv => rates::csv(&rates, out),
+        Format::Csv => match args.view {
+            RatesView::Bins => rates::csv(&rates, out),
+            RatesView::Peaks => rates::peaks_csv(&rates, out),
+            RatesView::Sizes => rates::sizes_csv(&rates, out),
+        },
         Format::Json => rates::json(&rates, out),
     })?;
     output::notes(&rates::notes(&rates, args.window));

@@ -228,8 +228,7 @@ impl Tracker {
 
     /// Gives out what was still open, and what is left to say of the connections, in the order of their numbers.
     pub fn finish(&mut self, events: &mut Events) -> Vec<ConnectionEnd> {
-        let mut keys: Vec<(u32, ConnectionKey)> = self.index.iter().map(|(key, id)| (*id, *key)).collect();
-        keys.sort_unstable_by_key(|(id, _)| *id);
+        let keys = self.keys();
         for (id, key) in &keys {
             while let Some(message) = self.connections[*id as usize].assembly.oldest() {
                 requests::note(&mut self.connections[*id as usize].missing, &message);
@@ -257,6 +256,14 @@ impl Tracker {
             }
         };
         keys.iter().zip(observed).map(end).collect()
+    }
+
+    /// The connections so far, in the order of their numbers, which go from 0 on.
+    #[must_use]
+    pub fn keys(&self) -> Vec<(u32, ConnectionKey)> {
+        let mut keys: Vec<(u32, ConnectionKey)> = self.index.iter().map(|(key, id)| (*id, *key)).collect();
+        keys.sort_unstable_by_key(|(id, _)| *id);
+        keys
     }
 
     /// Messages that were given up because too many were open, beside those of single connections.

@@ -31,6 +31,8 @@ pub struct Capture {
     end: End,
     note: Option<String>,
     finished: bool,
+    /// What is there is cut at once, however little it is: more may be long in coming.
+    eager: bool,
 }
 
 /// Whether a source has ended, and how.
@@ -62,6 +64,15 @@ pub struct Ending {
 impl Capture {
     /// Reads the head of an input up to its first packet.
     pub(super) fn open(input: u32, path: &Path, source: Source) -> Result<Self, InputError> {
+        Self::new(input, path, source, false)
+    }
+
+    /// The same of an input that grows while it is read.
+    pub(super) fn open_live(input: u32, path: &Path, source: Source) -> Result<Self, InputError> {
+        Self::new(input, path, source, true)
+    }
+
+    fn new(input: u32, path: &Path, source: Source, eager: bool) -> Result<Self, InputError> {
         let mut capture = Self {
             path: path.to_owned(),
             input,
@@ -76,6 +87,7 @@ impl Capture {
             end: End::Open,
             note: None,
             finished: false,
+            eager,
         };
         capture.fill(HEAD_BYTES);
         capture.detect()?;
@@ -117,7 +129,7 @@ impl Capture {
                 && self.end.is_open()
             {
                 // A record larger than the buffer; `Framing` bounds what it can ask for.
-                wanted = needed.max(wanted * 2);
+                wanted = needed.max(if self.eager { BATCH_BYTES } else { wanted * 2 });
                 continue;
             }
             let at_end = !self.end.is_open() || stop.is_some_and(|error| !error.is_truncated());
@@ -152,7 +164,7 @@ impl Capture {
         Ending { digests: self.source.digests(), note: self.note.clone() }
     }
 
-    /// Reads until `wanted` bytes are there or the source ends.
+    /// Reads until `wanted` bytes are there or the source ends; of one that grows, what it has.
     fn fill(&mut self, wanted: usize) {
         if self.buffer.len() < wanted {
             self.buffer.resize(wanted, 0);
@@ -160,7 +172,12 @@ impl Capture {
         while self.filled < wanted && self.end.is_open() {
             match self.source.read(&mut self.buffer[self.filled..wanted]) {
                 Ok(0) => self.end = End::Clean,
-                Ok(count) => self.filled += count,
+                Ok(count) => {
+                    self.filled += count;
+                    if self.eager {
+                        return;
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => self.end = End::Failed(error),
             }
@@ -198,6 +215,13 @@ impl Capture {
     }
 
     fn detect(&mut self) -> Result<(), InputError> {
+        while self.eager
+            && self.end.is_open()
+            && self.filled < HEAD_BYTES
+            && Framing::detect(&self.buffer[..self.filled]).is_err_and(|error| error.is_truncated())
+        {
+            self.fill(HEAD_BYTES);
+        }
         let head = &self.buffer[..self.filled];
         let (framing, header_bytes) = Framing::detect(head).map_err(|error| {
             if let End::Failed(source) = std::mem::replace(&mut self.end, End::Clean) {
@@ -267,7 +291,11 @@ impl Capture {
                     return Err(InputError::NoRecord { path: self.path.clone(), length_bytes, missing });
                 }
                 End::Open => {
-                    wanted = if at > 0 { HEAD_BYTES } else { wanted.max(self.filled) * 2 };
+                    wanted = match at {
+                        0 if self.filled < wanted => wanted,
+                        0 => self.filled * 2,
+                        _ => HEAD_BYTES,
+                    };
                     self.fill(wanted);
                 }
             }

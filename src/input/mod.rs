@@ -4,11 +4,13 @@
 //! reads, decompresses and cuts on threads of its own and hands batches over a bounded channel.
 
 mod cut;
+mod follow;
 mod format;
 mod readers;
 mod source;
 
 pub use cut::{Capture, Ending};
+pub use follow::{Follower, Patience};
 pub use readers::Readers;
 pub use source::{Digests, SourceOptions};
 
@@ -73,6 +75,14 @@ pub enum InputError {
         link_type: String,
         /// What that means, and what to do.
         why: &'static str,
+    },
+    /// A folder without captures.
+    #[error("{}: no file in this folder is a capture{why}; give the folder that the capture is written to", path.display())]
+    NoCapture {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with the first of its files, where there is one.
+        why: String,
     },
     /// A record that cannot be, before the first packet.
     #[error("{}: offset {offset_bytes}: {source}; the file is damaged or not a capture", path.display())]

@@ -1,13 +1,43 @@
 //! Threads that read inputs side by side.
 
-use super::{Capture, Ending};
+use super::{Capture, Ending, Follower};
 use crate::model::Batch;
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Inputs that are read at the same time. Each needs a buffer and the window of its decompressor.
 const MAX_READERS: usize = 16;
+
+/// What batches come from.
+pub trait Batches {
+    /// The next whole records. `spare` is an old buffer that may be used again.
+    fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch>;
+
+    /// What was read, after the last batch.
+    fn ending(&self) -> Ending;
+}
+
+impl Batches for Capture {
+    fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch> {
+        Self::next_batch(self, spare)
+    }
+
+    fn ending(&self) -> Ending {
+        Self::ending(self)
+    }
+}
+
+impl Batches for Follower {
+    fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch> {
+        Self::next_batch(self, spare)
+    }
+
+    fn ending(&self) -> Ending {
+        Self::ending(self)
+    }
+}
 
 /// Reads all inputs and hands out their batches: each input's in order, the inputs' as they come.
 pub struct Readers {
@@ -20,7 +50,7 @@ pub struct Readers {
 impl Readers {
     /// Starts reading. At most `queued` batches wait to be taken.
     #[must_use]
-    pub fn start(captures: Vec<Capture>, queued: usize) -> Self {
+    pub fn start(captures: Vec<impl Batches + Send + 'static>, queued: usize) -> Self {
         let count = captures.len();
         let (send, batches) = bounded(queued);
         let (spares, take_spare) = bounded::<Vec<u8>>(queued * 4);
@@ -52,9 +82,23 @@ impl Readers {
     /// The next batches: waits for one and takes up to `most` of those that are ready. Empty when all inputs have ended.
     #[must_use]
     pub fn next(&self, most: usize) -> Vec<Batch> {
-        let Some(batches) = &self.batches else { return Vec::new() };
-        let first = batches.recv().ok();
-        first.into_iter().chain(std::iter::from_fn(|| batches.try_recv().ok())).take(most).collect()
+        let first = self.batches.as_ref().and_then(|batches| batches.recv().ok());
+        self.and_ready(first, most)
+    }
+
+    /// The same, but empty also where none is ready within this time; `None` when all inputs have ended.
+    #[must_use]
+    pub fn next_within(&self, most: usize, patience: Duration) -> Option<Vec<Batch>> {
+        match self.batches.as_ref()?.recv_timeout(patience) {
+            Ok(first) => Some(self.and_ready(Some(first), most)),
+            Err(RecvTimeoutError::Timeout) => Some(Vec::new()),
+            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    fn and_ready(&self, first: Option<Batch>, most: usize) -> Vec<Batch> {
+        let ready = || self.batches.as_ref().and_then(|batches| batches.try_recv().ok());
+        first.into_iter().chain(std::iter::from_fn(ready)).take(most).collect()
     }
 
     /// Gives the buffer of a used batch back.

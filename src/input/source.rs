@@ -98,7 +98,8 @@ impl Source {
         })
     }
 
-    fn new(raw: Box<dyn Read + Send>, options: &SourceOptions) -> io::Result<Self> {
+    /// Takes bytes from wherever they come.
+    pub(super) fn new(raw: Box<dyn Read + Send>, options: &SourceOptions) -> io::Result<Self> {
         let tally = Arc::new(Mutex::new(Tally { sha256: options.sha256.then(Sha256::new), ..Tally::default() }));
         let mut tallied =
             Tallied { inner: raw, tally: Arc::clone(&tally), bytes_read: Arc::clone(&options.bytes_read) };

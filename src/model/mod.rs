@@ -5,7 +5,9 @@ pub mod clock;
 pub mod coverage;
 pub mod health;
 pub mod histogram;
+pub mod line;
 pub mod link;
+pub mod live;
 pub mod message;
 pub mod packet;
 pub mod profile;
@@ -14,6 +16,7 @@ pub mod sample;
 pub mod show;
 pub mod sizes;
 pub mod stamps;
+pub mod streams;
 pub mod timing;
 pub mod traffic;
 
@@ -22,6 +25,7 @@ pub use clock::{Clock, ClockRow};
 pub use coverage::Coverage;
 pub use health::Health;
 pub use histogram::{Histogram, HistogramParts, Recorder};
+pub use live::Live;
 pub use message::{MessageRow, Moved, RawMessage};
 pub use packet::{InspectedPacket, Kind, Marks, PacketRecord};
 pub use profile::Profile;
@@ -30,6 +34,7 @@ pub use sample::Sample;
 pub use show::{duration, printable};
 pub use sizes::{SizeOf, SizeSums, Sizes};
 pub use stamps::Stamps;
+pub use streams::{StreamSums, Streams};
 pub use timing::{Claim, Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
     ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup, clear_favourite,

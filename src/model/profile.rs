@@ -1,6 +1,9 @@
 //! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
 
-use super::{ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, SizeClass, SizeOf, SizeSums, TimingKey};
+use super::{
+    ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, SizeClass, SizeOf, SizeSums, StreamSums, TimingKey,
+};
+use ibscope_parsers::mpi::Operation;
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -36,6 +39,8 @@ pub struct Profile {
     pub timeline: Vec<TimelineRow>,
     /// Messages of collective operations, sorted by connection and operation.
     pub collectives: Vec<CollectiveRow>,
+    /// MPI messages by connection, communicator and tag, sorted by these; `None` where the profile was written before they were kept.
+    pub streams: Option<Vec<StreamRow>>,
     /// Times between packets, sorted by connection and what they are of.
     pub latencies: Vec<LatencyRow>,
     /// Sizes of packets and messages, sorted by connection, what they are of, and class.
@@ -128,6 +133,32 @@ pub struct CollectiveRow {
     pub messages: u64,
     /// Their MPI bytes.
     pub mpi_bytes: u64,
+}
+
+/// MPI messages of one connection, communicator and tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamRow {
+    /// Index into [`Profile::connections`].
+    pub connection: u32,
+    /// What their envelopes say; `None` for those messages of a connection that have more tags than are kept apart.
+    pub envelope: Option<StreamEnvelope>,
+    /// The MPI operation that they belong to.
+    pub operation: Operation,
+    /// The sums.
+    pub sums: StreamSums,
+}
+
+/// What the envelopes of a stream say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StreamEnvelope {
+    /// Context id of the communicator.
+    pub context: u32,
+    /// The communicator is `MPI_COMM_WORLD`.
+    pub world: bool,
+    /// The sender's rank in the communicator.
+    pub rank: u32,
+    /// Tag; of nonblocking collectives, which have one each, that of the first.
+    pub tag: i32,
 }
 
 /// Times between packets of one connection.
@@ -233,6 +264,14 @@ impl std::ops::AddAssign for Repeats {
         self.acknowledge_packets += other.acknowledge_packets;
         self.wire_bytes += other.wire_bytes;
         self.payload_bytes += other.payload_bytes;
+    }
+}
+
+impl Repeats {
+    /// All of them.
+    #[must_use]
+    pub const fn packets(&self) -> u64 {
+        self.request_packets + self.response_packets + self.acknowledge_packets
     }
 }
 

@@ -186,6 +186,11 @@ impl<K: Copy + Ord> Sizes<K> {
         other.front.into_iter().chain(other.others).for_each(|(key, sums)| self.add(key, sums));
     }
 
+    /// The sums, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&(K, SizeClass), &SizeSums)> {
+        self.front.iter().chain(&self.others).map(|(key, sums)| (key, sums))
+    }
+
     /// The sums, sorted by what they are of and by class.
     #[must_use]
     pub fn into_sorted(self) -> Vec<Entry<K>> {

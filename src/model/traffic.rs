@@ -1,7 +1,7 @@
 //! Connections, what was seen of them, and the sums over them.
 
 use super::profile::{Repeated, Repeats, Traffic};
-use super::{Claim, Health, Histogram, Kind, PacketRecord, SizeOf, Sizes, TimingKey};
+use super::{Claim, Health, Histogram, Kind, PacketRecord, SizeOf, Sizes, Streams, TimingKey};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
@@ -332,6 +332,8 @@ pub struct ConnectionTotals {
     pub sizes: Sizes<SizeOf>,
     /// Sizes of MPI messages by class.
     pub mpi_sizes: Sizes<MpiClass>,
+    /// MPI messages by envelope.
+    pub streams: Streams,
     /// Those that end with an answer over time, in any order.
     pub time_bins: Vec<TimeBin>,
     /// The same sums over time, sorted by bin.

@@ -7,7 +7,7 @@ use crate::model::{Profile, duration};
 /// Applies `--hosts`, `--rankmap`, `--from` and `--to` to a profile.
 ///
 /// A window is cut out of the timeline in whole bins: every bin that overlaps it counts, and a note says so where that
-/// widens it; latencies over time have bins of their own. Repeats, health, sizes and latencies as such are not kept by time; within a window there are none.
+/// widens it; latencies over time have bins of their own. Repeats, health, sizes, streams and latencies as such are not kept by time; within a window there are none.
 pub fn adapt(profile: &mut Profile, options: &Options) -> Result<(), Error> {
     profile.names.extend(options.names.iter().map(|(endpoint, name)| (*endpoint, name.clone())));
     if let Some(rankmap) = &options.rankmap {
@@ -30,6 +30,7 @@ pub fn adapt(profile: &mut Profile, options: &Options) -> Result<(), Error> {
     profile.latency_timeline.retain(|row| overlaps(row.time_ns, latency_bin_ns));
     profile.health.clear();
     profile.sizes.clear();
+    profile.streams = None;
     for connection in &mut profile.connections {
         connection.traffic = Traffic::default();
         connection.repeats = Repeats::default();

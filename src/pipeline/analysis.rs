@@ -9,12 +9,12 @@ use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{ConnectionKey, Coverage, Kind, Marks, Profile, Sample, Stamps};
+use crate::model::{Batch, ConnectionKey, Coverage, Kind, Live, Marks, Profile, Sample, Stamps};
 use crate::ranks::{self, Belief, Witnesses};
 use crate::reduce::{self, Accumulator, Drawn, Ending, InputPartial, Passage, Untimed};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// depend on it.
 const SHARDS: usize = 32;
 /// Batches of a round per worker thread: enough that the end of a round, where workers wait for each other, is seldom.
-const BATCHES_PER_THREAD: usize = 4;
+pub(super) const BATCHES_PER_THREAD: usize = 4;
 /// Connection management messages that are kept per input and shard.
 const MAX_CM: usize = 1 << 16;
 /// Interfaces of an input whose drops are counted; a broken capture may name any number of them.
@@ -74,13 +74,7 @@ pub(super) fn run(
             if batches.is_empty() && decoded.is_empty() {
                 break;
             }
-            let (next, ()) = rayon::join(
-                || batches.into_par_iter().map(|batch| decode::decode(batch, &decode, SHARDS)).collect::<Vec<_>>(),
-                || analysis.round(&decoded),
-            );
-            for used in std::mem::replace(&mut decoded, next) {
-                readers.recycle(used.batch.bytes);
-            }
+            analysis.step(batches, &mut decoded, &decode, &readers);
             report();
         }
     });
@@ -96,12 +90,17 @@ pub(super) fn run(
 }
 
 fn describe(capture: &Capture) -> Input {
+    input(capture.path(), capture.format())
+}
+
+/// An input of which nothing is counted yet.
+pub(super) fn input(path: &Path, format: &str) -> Input {
     Input {
-        name: capture.path().display().to_string(),
+        name: path.display().to_string(),
         length_bytes: 0,
         xxh3_128: String::new(),
         sha256: None,
-        format: capture.format().to_owned(),
+        format: format.to_owned(),
         pairs_seen_once: 0,
         pairs_seen_twice: 0,
         clock: None,
@@ -110,7 +109,7 @@ fn describe(capture: &Capture) -> Input {
 }
 
 /// State of a running analysis.
-struct Analysis {
+pub(super) struct Analysis {
     inputs: Vec<InputState>,
     bounds: Bounds,
 }
@@ -138,7 +137,7 @@ struct Shard {
 }
 
 impl Analysis {
-    fn new(inputs: usize, options: &Options, depth: Depth) -> Self {
+    pub(super) fn new(inputs: usize, options: &Options, depth: Depth) -> Self {
         let file = SpillFile::default();
         let draws = inputs > 1 && options.read_times && depth >= Depth::Envelopes;
         let room = (MAX_DRAWN / (inputs.max(1) * SHARDS)).max(FEWEST_DRAWN);
@@ -168,6 +167,37 @@ impl Analysis {
         Self { inputs: (0..inputs).map(|_| input()).collect(), bounds: Bounds::new(options) }
     }
 
+    /// One round: these batches are decoded while the packets of those of the round before go on their way.
+    pub(super) fn step(
+        &mut self,
+        batches: Vec<Batch>,
+        decoded: &mut Vec<Decoded>,
+        options: &decode::Options,
+        readers: &Readers,
+    ) {
+        let (next, ()) = rayon::join(
+            || batches.into_par_iter().map(|batch| decode::decode(batch, options, SHARDS)).collect::<Vec<_>>(),
+            || self.round(decoded),
+        );
+        for used in std::mem::replace(decoded, next) {
+            readers.recycle(used.batch.bytes);
+        }
+    }
+
+    /// What the first input has shown so far.
+    pub(super) fn live(&self) -> Live {
+        let Some(input) = self.inputs.first() else { return Live::default() };
+        let keys: Vec<_> = input.shards.par_iter().map(|shard| shard.tracker.keys()).collect();
+        let shards = input.shards.iter().zip(keys);
+        let connections: Vec<_> =
+            shards.flat_map(|(shard, keys)| keys.into_iter().map(|(_, key)| key).zip(shard.sums.partials())).collect();
+        let mut live = reduce::live(&connections);
+        let mirror_copies = std::mem::replace(&mut live.coverage, input.coverage.clone()).mirror_copies;
+        live.coverage.mirror_copies = mirror_copies;
+        live.coverage.interface_drops = input.dropped();
+        live
+    }
+
     /// Takes the packets of some batches. Those of one input are in file order.
     fn round(&mut self, decoded: &[Decoded]) {
         self.inputs.par_iter_mut().enumerate().for_each(|(index, input)| {
@@ -190,7 +220,7 @@ impl Analysis {
         self.bounds.hold(&mut shards.map(|shard| &mut shard.sums).collect::<Vec<_>>());
     }
 
-    fn finish(
+    pub(super) fn finish(
         mut self,
         mut inputs: Vec<Input>,
         mut notes: Vec<String>,
@@ -210,7 +240,7 @@ impl Analysis {
         let mut drawn: Vec<Vec<Drawn>> = (0..SHARDS).map(|_| Vec::new()).collect();
         for (index, ((state, input), ends)) in self.inputs.into_iter().zip(&mut inputs).zip(ends).enumerate() {
             input.coverage = state.coverage.clone();
-            input.coverage.interface_drops = state.drops.values().fold(0, |sum: u64, drops| sum.saturating_add(*drops));
+            input.coverage.interface_drops = state.dropped();
             let (same_time, most, most_bytes) = state.stamps.together();
             input.coverage.same_time = same_time;
             input.coverage.same_time_most = most;
@@ -353,6 +383,11 @@ impl Analysis {
 }
 
 impl InputState {
+    /// Packets that the capturing interfaces have dropped.
+    fn dropped(&self) -> u64 {
+        self.drops.values().fold(0, |sum: u64, drops| sum.saturating_add(*drops))
+    }
+
     fn count(&mut self, decoded: &Decoded) {
         let counts = &decoded.counts;
         for statistics in &counts.statistics {

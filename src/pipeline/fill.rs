@@ -1,18 +1,22 @@
 //! Settled sums, and what is believed of them -> the tables of the profile.
 
 use crate::model::profile::{
-    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeats, SizeRow, TimelineRow, Traffic,
+    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeats, SizeRow, StreamEnvelope, StreamRow,
+    TimelineRow, Traffic,
 };
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
-use crate::model::{Claim, ConnectionKey, Health, Histogram, Kind, Profile, QueuePair, SizeOf, TimingKey};
+use crate::model::{
+    Claim, ConnectionKey, Health, Histogram, Kind, Profile, QueuePair, SizeOf, StreamSums, Streams, TimingKey,
+};
 use crate::ranks::{Belief, Pairs};
-use ibscope_parsers::mpi::{Form, Operation, TagLayout};
+use ibscope_parsers::mpi::{Form, Identity, Operation, TagLayout};
 use std::collections::BTreeMap;
 
 /// Writes the tables of connections, time and collective operations.
 pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], belief: &Belief, paired: &Pairs) {
     // There may be half a million: no more room than they need.
     profile.latency_timeline.reserve_exact(connections.iter().map(|connection| connection.time_bins.len()).sum());
+    let mut all_streams = Vec::new();
     for (index, connection) in connections.iter_mut().enumerate() {
         let key = &connection.key;
         let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);
@@ -43,11 +47,12 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             profile.health.push(HealthRow { connection: index as u32, health: connection.health });
         }
         let operations = by_operation(&mut connection.mpi.iter().map(|(class, sums)| (*class, *sums)), belief, key);
-        for (operation, sums) in operations.into_iter().filter(|(operation, _)| *operation != Operation::PointToPoint) {
-            let MpiSums { messages, mpi_bytes } = sums;
+        for (operation, sums) in operations.iter().filter(|(operation, _)| **operation != Operation::PointToPoint) {
+            let MpiSums { messages, mpi_bytes } = *sums;
             let operation = operation.name().to_owned();
             profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
         }
+        all_streams.extend(streams(index as u32, &connection.streams, &operations, belief.reading(key)));
         let timings = timings(std::mem::take(&mut connection.timings), belief.reading(key));
         for bin in std::mem::take(&mut connection.time_bins) {
             // Every time over time is one of those.
@@ -86,6 +91,7 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             }
         }
     }
+    profile.streams = Some(all_streams);
     profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));
     let places = |row: &LatencyBin| (row.time_ns, row.latency, row.bucket);
     profile.latency_timeline.sort_unstable_by_key(places);
@@ -97,6 +103,35 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
         }
         is_same
     });
+}
+
+/// The messages of a connection by envelope, and what is left of its operations without.
+fn streams(
+    index: u32,
+    kept: &Streams,
+    operations: &BTreeMap<Operation, MpiSums>,
+    reading: Option<(Form, TagLayout)>,
+) -> Vec<StreamRow> {
+    let Some((believed, layout)) = reading else { return Vec::new() };
+    let mut streams: BTreeMap<(StreamEnvelope, Operation), StreamSums> = BTreeMap::new();
+    let mut left = operations.clone();
+    for (_, matching, sums) in kept.iter().filter(|(form, ..)| *form == believed) {
+        let Some(identity) = matching.identity(layout) else { continue };
+        let Identity { rank, context, tag, world, .. } = identity;
+        let key = (StreamEnvelope { context, world, rank, tag }, identity.operation());
+        if let Some(left) = left.get_mut(&key.1) {
+            left.messages = left.messages.saturating_sub(sums.messages);
+            left.mpi_bytes = left.mpi_bytes.saturating_sub(sums.mpi_bytes);
+        }
+        streams.entry(key).and_modify(|stream| stream.merge(sums)).or_insert(sums);
+    }
+    let named = streams.into_iter().map(|((envelope, operation), sums)| (Some(envelope), operation, sums));
+    let unnamed = left.into_iter().filter(|(_, left)| left.messages > 0).map(|(operation, left)| {
+        let MpiSums { messages, mpi_bytes } = left;
+        (None, operation, StreamSums { messages, mpi_bytes, times_ns: None })
+    });
+    let row = |(envelope, operation, sums)| StreamRow { connection: index, envelope, operation, sums };
+    named.chain(unnamed).map(row).collect()
 }
 
 /// The times of a connection: those of MPI messages where that is what is believed of them.

@@ -17,6 +17,7 @@ mod fill;
 mod messages;
 mod packets;
 mod spill;
+mod watch;
 
 pub use crate::profile::{MessageWriter, Writer, is_profile, read as load};
 pub use crate::ranks::rankmap::{parse as parse_rankmap, quoted};
@@ -24,6 +25,9 @@ pub use adapt::adapt;
 pub use analysis::analyze;
 pub use messages::{MessageStream, messages};
 pub use packets::inspect;
+pub use watch::watch;
+
+pub use crate::input::Patience;
 
 use crate::decode;
 use crate::input::{self, Capture};

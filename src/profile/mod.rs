@@ -6,6 +6,7 @@
 //! | `connections.parquet` | one row per directed connection, sorted by source, destination, queue pair |
 //! | `timeline.parquet` | sums per bin and connection (`connection` is the row number in the table above), sorted by time; `repeated_*` is what of them was sent again |
 //! | `collectives.parquet` | messages of collective operations per connection and operation |
+//! | `streams.parquet` | MPI messages per connection, context, sender's rank in the communicator, tag and operation; without context and tag what has more tags than are kept apart. Profiles written before there was this table lack it |
 //! | `latencies.parquet` | times between packets per connection, interval, verb and size class: extremes, sums, quantiles |
 //! | `latency_buckets.parquet` | their histograms: `latency` is the row number in the table above |
 //! | `sizes.parquet` | sizes of packets (on the wire), transport messages (payload) and MPI messages per connection and power of two, each thing once |
@@ -22,6 +23,7 @@ mod document;
 mod latencies;
 mod messages;
 mod sizes;
+mod streams;
 mod tables;
 
 pub use messages::MessageWriter;
@@ -43,13 +45,25 @@ const COLLECTIVES: &str = "collectives.parquet";
 const LATENCIES: &str = "latencies.parquet";
 const LATENCY_BUCKETS: &str = "latency_buckets.parquet";
 const SIZES: &str = "sizes.parquet";
+const STREAMS: &str = "streams.parquet";
 const LATENCY_TIMELINE: &str = "latency_timeline.parquet";
 const HEALTH: &str = "health.parquet";
 const CM: &str = "cm.parquet";
 
 /// Everything that a profile may hold.
-const FILES: [&str; 10] =
-    [DOCUMENT, CONNECTIONS, TIMELINE, COLLECTIVES, LATENCIES, LATENCY_BUCKETS, LATENCY_TIMELINE, SIZES, HEALTH, CM];
+const FILES: [&str; 11] = [
+    DOCUMENT,
+    CONNECTIONS,
+    TIMELINE,
+    COLLECTIVES,
+    STREAMS,
+    LATENCIES,
+    LATENCY_BUCKETS,
+    LATENCY_TIMELINE,
+    SIZES,
+    HEALTH,
+    CM,
+];
 
 /// A profile that could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -161,8 +175,9 @@ impl Writer {
             (HEALTH, tables::health(&profile.health)),
             (CM, tables::cm(&profile.cm)),
         ];
+        let streams = profile.streams.as_ref().map(|streams| (STREAMS, streams::table(streams)));
         let mut digests = BTreeMap::new();
-        for (name, table) in tables {
+        for (name, table) in tables.into_iter().chain(streams) {
             let path = self.scratch.join(name);
             tables::write(&path, table)?;
             let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;
@@ -264,6 +279,10 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     profile.latency_timeline = latencies::read_timeline(&path, bytes, profile.latencies.len())?;
     let (path, bytes) = table(HEALTH)?;
     profile.health = tables::read_health(&path, bytes, profile.connections.len())?;
+    if digests.contains_key(STREAMS) {
+        let (path, bytes) = table(STREAMS)?;
+        profile.streams = Some(streams::read(&path, bytes, profile.connections.len())?);
+    }
     let (path, bytes) = table(CM)?;
     profile.cm = tables::read_cm(&path, bytes)?;
     Ok(profile)

@@ -9,23 +9,28 @@ mod across;
 mod bins;
 mod copies;
 mod health;
+mod live;
 mod points;
 mod settle;
 
 pub use across::{Drawn, Passage, Untimed};
+pub use live::live;
 pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 
 use crate::model::histogram::coarse_bucket;
 use crate::model::traffic::{MpiClass, MpiSums, Votes};
 use crate::model::{
-    Claim, Kind, MpiMessage, PacketRecord, Recorder, Seen, Sight, SizeOf, Sizes, Start, Sums, Timing, TimingKey, Turn,
-    Verb,
+    Claim, Kind, MpiMessage, PacketRecord, Recorder, Seen, Sight, SizeOf, Sizes, Start, Streams, Sums, Timing,
+    TimingKey, Turn, Verb,
 };
 use bins::{Bins, Count, Ruler, TimeSlot, TrafficSlot, TrafficSums};
 use std::collections::BTreeMap;
 
 /// How often a packet has been seen, as far as it matters: 1, 2, odd from 3, even from 4.
 const OCCURRENCES: usize = 4;
+
+/// Streams of messages that an accumulator keeps apart, some 90 bytes each: a program that gives each message a tag of its own would have any number.
+const MAX_STREAMS: usize = 1 << 14;
 
 /// The class of the `occurrence`-th sight of a packet.
 const fn occurrence_class(occurrence: u32) -> usize {
@@ -57,6 +62,7 @@ pub struct Partial {
     /// By turn, and those of messages where [`Turn::Other`] would stand: each has a class of its own in front.
     sizes: [Sizes<SizeOf>; Turn::COUNT],
     mpi_sizes: Sizes<MpiClass>,
+    streams: Streams,
     bins: Bins<TrafficSlot, TrafficSums>,
     /// Times that end with an answer; their slots point into `timings`.
     time_bins: Bins<TimeSlot, Count>,
@@ -78,6 +84,8 @@ pub struct Accumulator {
     /// For the bins of each [`OverTime`]; `None` where none are kept.
     rulers: [Option<Ruler>; 2],
     keeps_sizes: bool,
+    /// Streams of messages for which there is still room.
+    streams_left: usize,
     /// How often times were made coarser.
     coarseness: u32,
 }
@@ -87,7 +95,13 @@ impl Accumulator {
     /// messages.
     #[must_use]
     pub fn new(bin_ns: Option<i64>, keeps_sizes: bool) -> Self {
-        Self { partials: Vec::new(), rulers: [bin_ns.map(Ruler::new); 2], keeps_sizes, coarseness: 0 }
+        Self {
+            partials: Vec::new(),
+            rulers: [bin_ns.map(Ruler::new); 2],
+            keeps_sizes,
+            streams_left: MAX_STREAMS,
+            coarseness: 0,
+        }
     }
 
     /// Adds a packet.
@@ -171,6 +185,7 @@ impl Accumulator {
         let Some(partial) = self.partials.get_mut(connection as usize) else { return };
         let class = MpiClass::of(message);
         *partial.mpi.entry(class).or_default() += MpiSums { messages: 1, mpi_bytes: message.mpi_bytes };
+        partial.streams.record(message, &mut self.streams_left);
         if self.keeps_sizes {
             partial.mpi_sizes.record(class, message.mpi_bytes);
         }
@@ -216,6 +231,12 @@ impl Accumulator {
                 OverTime::Times => partial.time_bins.widen(),
             }
         }
+    }
+
+    /// The sums as they are now, in the order of the connections' numbers.
+    #[must_use]
+    pub fn partials(&self) -> &[Partial] {
+        &self.partials
     }
 
     /// The sums in the order of the connections' numbers.

@@ -149,30 +149,43 @@ impl Rule {
     }
 }
 
-impl One {
-    fn new(input: u32, key: ConnectionKey, partial: Partial, ending: Ending, twice: bool) -> Self {
-        let numbered = Rule::new(twice, !key.is_datagram());
-        let unnumbered = Rule::new(twice, false);
-        let mut traffic = Traffic::default();
-        let mut repeats = Repeats::default();
-        let mut mirror_copies = 0;
-        for (turn, by_occurrence) in partial.sums.iter().enumerate() {
-            let rule = if turn == Turn::Other as usize { &unnumbered } else { &numbered };
-            for (class, sums) in by_occurrence.iter().enumerate() {
-                if !rule.transmission[class] {
-                    mirror_copies += sums.packets;
-                    continue;
-                }
-                traffic.packets += sums.packets;
-                traffic.wire_bytes += sums.wire_bytes;
-                if rule.repeat[class] {
-                    add_repeats(&mut repeats, turn, sums);
-                } else {
-                    traffic.payload_bytes += sums.payload_bytes;
-                }
+/// What a connection has sent, by which of its packets are transmissions.
+pub(super) struct Transmitted {
+    pub(super) traffic: Traffic,
+    pub(super) repeats: Repeats,
+    pub(super) mirror_copies: u64,
+}
+
+/// Packets, bytes and transport messages of a connection; `twice` says that both copies of its packets are in the input.
+pub(super) fn transmitted(key: &ConnectionKey, partial: &Partial, twice: bool) -> Transmitted {
+    let numbered = Rule::new(twice, !key.is_datagram());
+    let unnumbered = Rule::new(twice, false);
+    let mut traffic = Traffic::default();
+    let mut repeats = Repeats::default();
+    let mut mirror_copies = 0;
+    for (turn, by_occurrence) in partial.sums.iter().enumerate() {
+        let rule = if turn == Turn::Other as usize { &unnumbered } else { &numbered };
+        for (class, sums) in by_occurrence.iter().enumerate() {
+            if !rule.transmission[class] {
+                mirror_copies += sums.packets;
+                continue;
+            }
+            traffic.packets += sums.packets;
+            traffic.wire_bytes += sums.wire_bytes;
+            if rule.repeat[class] {
+                add_repeats(&mut repeats, turn, sums);
+            } else {
+                traffic.payload_bytes += sums.payload_bytes;
             }
         }
-        traffic.messages = messages(&numbered, partial.messages);
+    }
+    traffic.messages = messages(&numbered, partial.messages);
+    Transmitted { traffic, repeats, mirror_copies }
+}
+
+impl One {
+    fn new(input: u32, key: ConnectionKey, partial: Partial, ending: Ending, twice: bool) -> Self {
+        let Transmitted { traffic, repeats, mirror_copies } = transmitted(&key, &partial, twice);
         let health = health::settled(&key, &partial, &ending.health, twice);
         let bins = bins(&Rule::new(twice, key.can_repeat()), partial.bins.into_cells());
         let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));
@@ -180,7 +193,7 @@ impl One {
         let (mpi, votes) = (partial.mpi, partial.votes);
         let mut sizes = Sizes::default();
         partial.sizes.into_iter().for_each(|of_turn| sizes.merge(of_turn));
-        let mpi_sizes = partial.mpi_sizes;
+        let (mpi_sizes, streams) = (partial.mpi_sizes, partial.streams);
         let (missing, inputs) = (ending.missing, vec![input]);
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
         let right = if twice { Sight::Twice } else { Sight::Alone };
@@ -210,6 +223,7 @@ impl One {
             timings: settled,
             sizes,
             mpi_sizes,
+            streams,
             time_bins,
             bins,
         };
@@ -293,6 +307,7 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     }
     total.sizes.merge(later.sizes);
     total.mpi_sizes.merge(later.mpi_sizes);
+    total.streams.merge(later.streams);
     for (votes, others) in [(&mut total.partners, later.partners), (&mut total.echoes, later.echoes)] {
         for (qpn, count) in others {
             *votes.entry(qpn).or_default() += count;

@@ -188,6 +188,7 @@ pub(super) fn time(ns: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
+/// A class of sizes, from its smallest.
 pub(super) fn size(from_bytes: Option<u64>) -> String {
     match from_bytes {
         None => "-".to_owned(),

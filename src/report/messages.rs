@@ -106,7 +106,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-fn times(row: &MessageRow) -> (Option<i64>, Option<i64>) {
+/// Times of the first and of the last packet, where they have one.
+pub(super) fn times(row: &MessageRow) -> (Option<i64>, Option<i64>) {
     let time = |time_ns: i64| (time_ns != PacketRecord::NO_TIME).then_some(time_ns);
     (time(row.raw.times_ns.0), time(row.raw.times_ns.1))
 }

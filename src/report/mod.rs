@@ -5,6 +5,8 @@
 
 pub mod collectives;
 mod columns;
+pub mod compare;
+pub mod crosscheck;
 pub mod csv;
 pub mod figure;
 pub mod floor;
@@ -12,14 +14,18 @@ pub mod health;
 pub mod html;
 pub mod json;
 pub mod latency;
+pub mod live;
 pub mod matrix;
 pub mod messages;
 pub mod packets;
 pub mod phases;
 pub mod ranks;
 pub mod rates;
+mod scale;
+pub mod summary;
 pub mod text;
 pub mod timeline;
+pub mod trace;
 mod units;
 mod who;
 

@@ -4,8 +4,10 @@
 //! length in which most was sent ([`Peak`]), which is looked for in the finest bins that there are.
 
 mod even;
+mod views;
 mod write;
 
+pub use views::{peaks_csv, sizes_csv};
 pub use write::{csv, json, notes, table};
 
 use super::ReportError;

@@ -7,9 +7,13 @@ use super::who::Label;
 use crate::report::columns::columns;
 use std::fmt::Write as _;
 
+mod gist;
+mod heat;
 pub(super) mod summary;
 
+use super::scale::ColorScale;
 use super::units::{self, Scale, group};
+use heat::{heat, paint};
 pub use summary::summary;
 
 /// How tables look.
@@ -27,10 +31,6 @@ const MAX_NUMBERED: usize = 16;
 const TOP_PAIRS: usize = 10;
 /// Most lines of a timeline.
 const MAX_LINES: usize = 60;
-/// Shades from no traffic to the most, without colour.
-const SHADES: [char; 6] = ['.', '-', '=', '+', '#', '@'];
-/// Viridis in the 256-colour cube: equal steps for every kind of colour vision.
-const VIRIDIS: [u8; 8] = [53, 60, 24, 30, 29, 71, 148, 226];
 
 /// The matrix as a table: numbers up to 16 rows, a heat map of one character per cell above that.
 #[must_use]
@@ -85,14 +85,14 @@ fn numbers(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style, what: 
         let _ = write!(text, "{name:>width$}");
     }
     text.push('\n');
-    let colors = Colors::new(&values);
+    let colors = ColorScale::new(values.iter().copied()).filter(|_| style.color);
     for (row, name) in (0..).zip(&names) {
         let _ = write!(text, "{name:>width$} ");
         for column in 0..count {
             let shown = value(row, column);
             let padded = format!("{:>width$}", cell_text(shown));
-            match shown.filter(|_| style.color) {
-                Some(shown) => text.push_str(&colors.paint(shown, &padded)),
+            match shown.filter(|shown| *shown > 0).zip(colors) {
+                Some((shown, colors)) => text.push_str(&paint(&colors, shown, &padded)),
                 None => text.push_str(&padded),
             }
         }
@@ -103,49 +103,6 @@ fn numbers(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style, what: 
         let _ = write!(text, "{:>width$}", scale.show(column_total(column)));
     }
     let _ = writeln!(text, "{:>width$}", scale.show(values.iter().sum()));
-}
-
-/// One character per cell; where there are more labels than columns, blocks of labels are added up.
-fn heat(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style, what: &str) {
-    let count = matrix.labels.len();
-    let names: Vec<String> = matrix.labels.iter().map(Label::name).collect();
-    let margin = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    let room = style.width.saturating_sub(margin + 2).clamp(8, 120);
-    let block = count.div_ceil(room);
-    let side = count.div_ceil(block);
-    let mut sums = vec![0u64; side * side];
-    for (&(row, column), cell) in &matrix.cells {
-        if let Some(sum) = sums.get_mut(row as usize / block * side + column as usize / block) {
-            *sum += cell.value(unit);
-        }
-    }
-    let colors = Colors::new(&sums);
-    let blocks = if block > 1 { format!(", each character {block} x {block}") } else { String::new() };
-    let _ = writeln!(text, "{what}, row = sender, column = receiver, {count} x {count}{blocks}");
-    for (index, row) in sums.chunks(side).enumerate() {
-        let name = names.get(index * block).map_or("", String::as_str);
-        let _ = write!(text, "{name:>margin$} ");
-        for &sum in row {
-            match (sum, style.color) {
-                (0, _) => text.push(' '),
-                (_, true) => text.push_str(&colors.paint(sum, " ")),
-                (_, false) => text.push(colors.shade(sum)),
-            }
-        }
-        text.push('\n');
-    }
-    let scale = Scale::for_table(unit, colors.largest);
-    let kind = if colors.log { "logarithmic" } else { "linear" };
-    let _ = write!(text, "{:>margin$} {kind} from {} ", "", scale.with_unit(colors.smallest));
-    for (step, shade) in SHADES.into_iter().enumerate() {
-        let sum = colors.at(step as f64 / (SHADES.len() - 1) as f64);
-        if style.color {
-            text.push_str(&colors.paint(sum, " "));
-        } else {
-            text.push(shade);
-        }
-    }
-    let _ = writeln!(text, " to {}; blank: no traffic", scale.with_unit(colors.largest));
 }
 
 fn pairs(text: &mut String, matrix: &Matrix) {
@@ -232,52 +189,6 @@ pub fn timeline_table(timeline: &Timeline, style: &Style) -> String {
         );
     }
     text
-}
-
-/// Colours and shades for values, linear or logarithmic by their spread.
-struct Colors {
-    smallest: u64,
-    largest: u64,
-    log: bool,
-}
-
-impl Colors {
-    fn new(values: &[u64]) -> Self {
-        let nonzero = || values.iter().copied().filter(|&value| value > 0);
-        let (smallest, largest) = (nonzero().min().unwrap_or(0), nonzero().max().unwrap_or(0));
-        Self { smallest, largest, log: largest / smallest.max(1) > 100 }
-    }
-
-    /// 0 for the smallest value, 1 for the largest.
-    fn position(&self, value: u64) -> f64 {
-        let (value, smallest, largest) = (value as f64, self.smallest as f64, self.largest as f64);
-        let position = if self.log {
-            (value / smallest).ln() / (largest / smallest).ln()
-        } else {
-            // From zero: a linear scale that starts elsewhere makes small differences look large.
-            value / largest
-        };
-        if position.is_finite() { position.clamp(0.0, 1.0) } else { 0.0 }
-    }
-
-    fn at(&self, position: f64) -> u64 {
-        if self.log {
-            let (smallest, largest) = (self.smallest as f64, self.largest as f64);
-            (smallest * (largest / smallest).powf(position)).round() as u64
-        } else {
-            (self.largest as f64 * position).round() as u64
-        }
-    }
-
-    fn shade(&self, value: u64) -> char {
-        SHADES[(self.position(value) * (SHADES.len() - 1) as f64).round() as usize]
-    }
-
-    fn paint(&self, value: u64, text: &str) -> String {
-        let step = (self.position(value) * (VIRIDIS.len() - 1) as f64).round() as usize;
-        let ink = if step > VIRIDIS.len() / 2 { 16 } else { 231 };
-        format!("\x1b[48;5;{}m\x1b[38;5;{ink}m{text}\x1b[0m", VIRIDIS[step])
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Numbers for people.
 
+use crate::model::SizeSums;
 pub(super) use crate::model::duration;
 use crate::report::matrix::Unit;
 
@@ -70,6 +71,25 @@ pub(super) fn group(value: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// A count per second.
+pub(super) fn per_second(rate: f64) -> String {
+    if rate > 0.0 && rate < 10.0 { format!("{rate:.1} /s") } else { format!("{} /s", group(rate.round() as u64)) }
+}
+
+/// Bytes per second, in the unit that fits them best.
+pub(super) fn bytes_per_second(rate: f64) -> String {
+    format!("{}/s", bytes(rate.round() as u64))
+}
+
+/// The sizes of a class that there are.
+pub(super) fn size_range(sums: &SizeSums) -> String {
+    if sums.smallest_bytes == sums.largest_bytes {
+        group(sums.smallest_bytes)
+    } else {
+        format!("{} - {}", group(sums.smallest_bytes), group(sums.largest_bytes))
+    }
 }
 
 /// A count and what it is of, with an `s` where it is not one.

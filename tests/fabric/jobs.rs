@@ -1,7 +1,8 @@
 //! Jobs that go well: from the prolog to a manifest that `ibscope analyze` takes.
 
+use crate::analysis::analysed;
 use crate::container::until;
-use crate::lab::{FIRST_LID, Lab};
+use crate::lab::Lab;
 use crate::site::Site;
 use crate::slurm::Hooks;
 use crate::switch::{Mirror, Port};
@@ -9,7 +10,6 @@ use crate::tools;
 use crate::topology::leaf_guid;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ pub(crate) fn a_job_is_captured_from_its_prolog_to_its_analysis() {
     assert_eq!(lab.drained().trim(), "");
 
     let run = only_folder(&lab.path().join("runs"));
-    analysed(&lab, &run);
+    analysed(&lab, &run, 2, (0, 0));
 
     // A job that does not ask for it is left alone.
     let id = lab.submit(&["-N2", "--comment=nothing"], "true");
@@ -150,45 +150,8 @@ pub(crate) fn clean(lab: &Lab) {
     assert_eq!(hosts, 0, "hostfiles");
 }
 
-fn only_folder(folder: &Path) -> PathBuf {
+pub(crate) fn only_folder(folder: &Path) -> PathBuf {
     let folders: Vec<PathBuf> = fs::read_dir(folder).expect("runs").map(|entry| entry.expect("entry").path()).collect();
     assert_eq!(folders.len(), 1, "{folders:?}");
     folders[0].clone()
-}
-
-/// Manifest and captures are private, and together they give what the recorded program counted.
-fn analysed(lab: &Lab, run: &Path) {
-    let manifest = run.join("manifest.json");
-    let text = fs::read_to_string(&manifest).expect("manifest");
-    let value: serde_json::Value = serde_json::from_str(&text).expect("json");
-    let captures: Vec<PathBuf> = value["captures"]
-        .as_array()
-        .expect("captures")
-        .iter()
-        .map(|capture| run.join(capture["file"].as_str().expect("file")))
-        .collect();
-    assert_eq!(captures.len(), 2, "{text}");
-    for file in captures.iter().chain([&manifest]) {
-        let metadata = fs::metadata(file).expect("file");
-        assert_eq!((metadata.permissions().mode() & 0o777, metadata.uid()), (0o600, 0), "{}", file.display());
-    }
-    let lids: Vec<u64> =
-        value["ports"].as_array().expect("ports").iter().map(|port| port["lid"].as_u64().expect("lid")).collect();
-    assert_eq!(lids, (u64::from(FIRST_LID)..u64::from(FIRST_LID) + 4).collect::<Vec<u64>>());
-
-    let profile = lab.path().join("job.ibp");
-    let manifest = manifest.display().to_string();
-    tools::result(&["analyze", "--manifest", &manifest, "-o", profile.to_str().expect("path")], &captures);
-    let matrix = tools::result(&["matrix", "--by", "rank", "--format", "csv"], &[&profile]);
-    let mut counted: Vec<String> = matrix
-        .lines()
-        .skip(1)
-        .map(|line| line.split(',').take(4).collect::<Vec<_>>().join(","))
-        .filter(|line| !line.ends_with(",0,0"))
-        .collect();
-    counted.sort();
-    let truth = fs::read_to_string(tools::samples_folder().join(format!("{SAMPLE}.truth.csv"))).expect("truth");
-    let mut truth: Vec<String> = truth.lines().skip(1).map(str::to_owned).collect();
-    truth.sort();
-    assert_eq!(counted, truth);
 }

@@ -2,7 +2,7 @@
 
 use crate::container::{Container, until};
 use crate::topology::Topology;
-use crate::{ibdump, simulated, switch};
+use crate::{ibdump, mstreg, simulated, switch};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -27,14 +27,14 @@ pub(crate) struct Lab {
 }
 
 /// The fabric of most tests: compute nodes n001 to n008 on two leaves with two sinks each, and a leaf for the subnet manager and
-/// the machine that Slurm's controller runs on.
+/// the machine that Slurm's controller runs on, and one with a name that is nothing but a name.
 pub(crate) fn topology() -> Topology {
     let leaf = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
     Topology {
         leaves: vec![
             leaf(&["n001", "n002", "n005", "n006", "sink1a", "sink1b"]),
             leaf(&["n003", "n004", "n007", "n008", "sink2a", "sink2b"]),
-            leaf(&["sm", "mgmt"]),
+            leaf(&["sm", "mgmt", "x';$(touch /tmp/pwned)"]),
         ],
         spines: 2,
     }
@@ -43,6 +43,9 @@ pub(crate) fn topology() -> Topology {
 /// Nodes that have an ssh server.
 pub(crate) const NODES: [&str; 12] =
     ["n001", "n002", "n003", "n004", "n005", "n006", "n007", "n008", "sink1a", "sink1b", "sink2a", "sink2b"];
+
+/// The node whose ssh server the others can be reached through.
+pub(crate) const JUMP_HOST: &str = "sink2b";
 
 /// Address of a node's ssh server.
 pub(crate) fn address(node: &str) -> String {
@@ -66,7 +69,7 @@ impl Lab {
             fs::create_dir(path.join(name)).expect("folder");
         }
         let program = std::env::current_exe().expect("the test program");
-        for name in simulated::TOOLS.into_iter().chain([switch::NAME, ibdump::NAME]) {
+        for name in simulated::TOOLS.into_iter().chain([switch::NAME, ibdump::NAME, mstreg::NAME]) {
             symlink(&program, path.join("bin").join(name)).expect("link");
         }
         symlink(env!("CARGO_BIN_EXE_ibscope"), path.join("bin/ibscope")).expect("link");
@@ -143,11 +146,7 @@ impl Lab {
 
     /// One ssh server per node, each with a host key and an address of its own, and a view of the fabric from its node.
     fn ssh_servers(&mut self) {
-        // What sshd needs where Debian's service did not create it.
-        fs::create_dir_all("/run/sshd").expect("/run/sshd");
-        let folder = self.path().join("ssh");
-        key(&folder.join("id"));
-        fs::copy(folder.join("id.pub"), folder.join("authorized_keys")).expect("key");
+        let folder = self.ssh_folder();
         std::thread::scope(|scope| {
             for node in NODES {
                 let folder = &folder;
@@ -159,14 +158,56 @@ impl Lab {
         });
         let mut known_hosts = String::new();
         for node in NODES {
-            let (home, address) = (folder.join(node), address(node));
-            fs::write(home.join("config"), self.ssh_configuration(node)).expect("configuration");
-            let public = fs::read_to_string(home.join("key.pub")).expect("key");
-            let public: Vec<&str> = public.split(' ').take(2).collect();
-            writeln!(known_hosts, "[{address}]:{SSH_PORT} {}", public.join(" ")).expect("a string takes all");
+            let home = folder.join(node);
+            let own = [
+                format!("ListenAddress {}", address(node)),
+                // What goes through it as a jump host is told at this level.
+                format!("LogLevel {}", if node == JUMP_HOST { "DEBUG1" } else { "INFO" }),
+                format!("SetEnv {}", self.variables(node)),
+            ];
+            fs::write(home.join("config"), self.ssh_configuration(node, &own)).expect("configuration");
+            known_hosts += &known(&home, &address(node));
             self.start_ssh_server(node);
         }
         fs::write(folder.join("known_hosts"), known_hosts).expect("known hosts");
+    }
+
+    /// One ssh server for many nodes, each of which has an address of its own and its own view of the fabric.
+    pub(crate) fn one_ssh_server(&self, nodes: &[(String, String)]) {
+        let home = self.ssh_folder().join("all");
+        fs::create_dir(&home).expect("folder");
+        key(&home.join("key"));
+        let mut own = vec!["ListenAddress 0.0.0.0".to_owned()];
+        let mut known_hosts = String::new();
+        for (node, address) in nodes {
+            own.push(format!("Match LocalAddress {address}\n  SetEnv {}", self.variables(node)));
+            known_hosts += &known(&home, address);
+        }
+        fs::write(home.join("config"), self.ssh_configuration("all", &own)).expect("configuration");
+        fs::write(self.path().join("ssh/known_hosts"), known_hosts).expect("known hosts");
+        self.start_ssh_server("all");
+    }
+
+    /// The folder of all ssh servers, with the key that they let in.
+    fn ssh_folder(&self) -> PathBuf {
+        // What sshd needs where Debian's service did not create it.
+        fs::create_dir_all("/run/sshd").expect("/run/sshd");
+        let folder = self.path().join("ssh");
+        key(&folder.join("id"));
+        fs::copy(folder.join("id.pub"), folder.join("authorized_keys")).expect("key");
+        folder
+    }
+
+    /// What programs on a node find in their environment.
+    fn variables(&self, node: &str) -> String {
+        // What this machine's root has in its .bashrc is not the nodes'.
+        let home = self.path().join("ssh");
+        format!(
+            "SIM_HOST=\"{}\" HOME={} {}",
+            crate::topology::description(node),
+            home.display(),
+            ibdump::variables(self.path(), node)
+        )
     }
 
     /// Starts the ssh server of a node (again).
@@ -193,11 +234,10 @@ impl Lab {
         });
     }
 
-    fn ssh_configuration(&self, node: &str) -> String {
-        let home = self.path().join("ssh").join(node);
+    fn ssh_configuration(&self, name: &str, own: &[String]) -> String {
+        let home = self.path().join("ssh").join(name);
         let lines = [
             format!("Port {SSH_PORT}"),
-            format!("ListenAddress {}", address(node)),
             format!("HostKey {}", home.join("key").display()),
             format!("PidFile {}", home.join("pid").display()),
             format!("AuthorizedKeysFile {}", self.path().join("ssh/authorized_keys").display()),
@@ -206,11 +246,10 @@ impl Lab {
             "UsePAM no".to_owned(),
             "StrictModes no".to_owned(),
             "PermitRootLogin prohibit-password".to_owned(),
-            "MaxStartups 100".to_owned(),
+            "MaxStartups 1000".to_owned(),
             "Subsystem sftp internal-sftp".to_owned(),
-            format!("SetEnv SIM_HOST=\"{}\" LAB_NODE={node}", crate::topology::description(node)),
         ];
-        lines.join("\n") + "\n"
+        lines.iter().chain(own).flat_map(|line| [line.as_str(), "\n"]).collect()
     }
 
     /// What the lab's programs wrote, for the message of a failed test.
@@ -242,6 +281,13 @@ impl Drop for Lab {
             drop(daemon.wait());
         }
     }
+}
+
+/// The line of `known_hosts` for an address with the key in this folder.
+fn known(home: &Path, address: &str) -> String {
+    let public = fs::read_to_string(home.join("key.pub")).expect("key");
+    let public: Vec<&str> = public.split(' ').take(2).collect();
+    format!("[{address}]:{SSH_PORT} {}\n", public.join(" "))
 }
 
 pub(crate) fn log(lab: &Path, name: &str) -> Stdio {

@@ -8,16 +8,25 @@
     reason = "programs that are stood in for, and tests that tell how far they are"
 )]
 
+mod analysis;
+mod backends;
+mod cases;
 mod container;
+mod courses;
 mod failures;
+mod hostile;
 mod ibdump;
 mod jobs;
 mod lab;
+mod large;
+mod mstreg;
+mod settings;
 mod simulated;
 mod site;
 mod slurm;
 mod slurm_failures;
 mod standin;
+mod starts;
 mod switch;
 // What only the suite uses of these is not used here.
 #[path = "../suite/tools.rs"]
@@ -31,18 +40,15 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 9] = [
+const TESTS: [(&str, Test); 17] = [
     ("the_lab_is_what_the_tests_take_it_for", the_lab_is_what_the_tests_take_it_for),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
-    ("a_start_that_fails_is_undone_and_the_job_runs", failures::a_start_that_fails_is_undone_and_the_job_runs),
+    ("a_start_that_fails_is_undone_and_the_job_runs", starts::a_start_that_fails_is_undone_and_the_job_runs),
     (
         "whatever_happens_meanwhile_the_epilog_restores_the_fabric",
-        failures::whatever_happens_meanwhile_the_epilog_restores_the_fabric,
+        courses::whatever_happens_meanwhile_the_epilog_restores_the_fabric,
     ),
-    (
-        "a_prolog_that_is_killed_anywhere_is_undone_by_the_epilog",
-        failures::a_prolog_that_is_killed_anywhere_is_undone_by_the_epilog,
-    ),
+    ("a_prolog_that_is_killed_anywhere_is_undone", failures::a_prolog_that_is_killed_anywhere_is_undone),
     ("a_sink_that_does_not_answer_is_replaced", failures::a_sink_that_does_not_answer_is_replaced),
     ("two_jobs_at_once_on_one_leaf_have_a_sink_each", failures::two_jobs_at_once_on_one_leaf_have_a_sink_each),
     (
@@ -50,10 +56,29 @@ const TESTS: [(&str, Test); 9] = [
         slurm_failures::slurm_cancels_and_kills_prologs_and_the_fabric_is_restored,
     ),
     ("hooks_of_nodes_act_on_the_first_one_only", failures::hooks_of_nodes_act_on_the_first_one_only),
+    ("hostile_names_are_refused_or_passed_literally", hostile::hostile_names_are_refused_or_passed_literally),
+    ("registers_are_written_read_back_and_cleared", backends::registers_are_written_read_back_and_cleared),
+    ("every_node_captures_at_its_own_adapter", backends::every_node_captures_at_its_own_adapter),
+    ("tcpdump_captures_roce", backends::tcpdump_captures_roce),
+    ("nodes_are_reached_through_a_jump_host", settings::nodes_are_reached_through_a_jump_host),
+    (
+        "captures_are_given_to_their_owner_and_analysed_on_the_sinks",
+        settings::captures_are_given_to_their_owner_and_analysed_on_the_sinks,
+    ),
+    (
+        "a_job_waits_for_its_capture_where_the_site_wants_that",
+        settings::a_job_waits_for_its_capture_where_the_site_wants_that,
+    ),
+    ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),
 ];
 
+/// Takes longer than all the others: `make soak` asks for it by this variable.
+const SOAK: &str = "IBSCOPE_SOAK";
+const LARGEST: (&str, Test) =
+    ("a_job_of_256_nodes_is_planned_on_2000_hosts", large::a_job_of_256_nodes_is_planned_on_2000_hosts);
+
 /// Programs that the lab needs, and that `make deps` installs.
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 13] = [
     "/usr/bin/ibsim",
     "/usr/sbin/opensm",
     "/usr/sbin/ibnetdiscover",
@@ -64,6 +89,8 @@ const PROGRAMS: [&str; 11] = [
     "/usr/bin/sbatch",
     "/usr/sbin/munged",
     "/usr/sbin/sshd",
+    "/usr/bin/tcpdump",
+    "/usr/bin/tcpreplay",
     "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so",
 ];
 
@@ -72,6 +99,9 @@ fn main() -> ExitCode {
     let name = name.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if name == switch::NAME {
         return switch::main();
+    }
+    if name == mstreg::NAME {
+        return mstreg::main();
     }
     if name == ibdump::NAME {
         return ibdump::main();
@@ -93,7 +123,8 @@ fn main() -> ExitCode {
         })
         .with_ignored_flag(!is_root)
     };
-    libtest_mimic::run(&Arguments::from_args(), TESTS.into_iter().map(trial).collect()).exit_code()
+    let largest = std::env::var_os(SOAK).map(|_| LARGEST);
+    libtest_mimic::run(&Arguments::from_args(), TESTS.into_iter().chain(largest).map(trial).collect()).exit_code()
 }
 
 /// The components alone: the fabric has the topology that was asked for, ssh reaches every node and shows its own view of the

@@ -11,53 +11,98 @@ use std::path::PathBuf;
 pub(crate) const DEADLINE_S: u64 = 60;
 
 /// What differs between sites: lines for sections of the configuration.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Site<'a> {
+    /// `mirror.backend`
+    pub(crate) backend: &'a str,
+    /// `capture.backend`
+    pub(crate) program: &'a str,
+    /// More of `[ssh]`.
+    pub(crate) ssh: &'a str,
     /// More of `[mirror]`.
     pub(crate) mirror: &'a str,
-    /// More of `[capture]`.
+    /// More of `[capture]`, also sections below it.
     pub(crate) capture: &'a str,
+    /// More of `[collect]`.
+    pub(crate) collect: &'a str,
+    /// More of `[run]`, and sections after it.
+    pub(crate) run: &'a str,
 }
+
+impl Site<'_> {
+    /// The site of most tests: a command of the site's mirrors ports, ibdump captures, and captures are fetched.
+    pub(crate) const PLAIN: Self = Self {
+        backend: "command",
+        program: "ibdump",
+        ssh: "",
+        mirror: "",
+        capture: "",
+        collect: "delete_fetched = true",
+        run: "",
+    };
+}
+
+impl Default for Site<'_> {
+    fn default() -> Self {
+        Self::PLAIN
+    }
+}
+
+/// The site's mirroring command.
+const COMMANDS: &str = r#"[mirror.command]
+on = ["SWITCH", "on", "--leaf", "{leaf_guid}", "--port", "{port}", "--to", "{sink_port}", "--job", "{job}"]
+off = ["SWITCH", "off", "--leaf", "{leaf_guid}", "--port", "{port}", "--to", "{sink_port}", "--job", "{job}"]
+check = ["SWITCH", "show", "--leaf", "{leaf_guid}", "--port", "{port}"]
+check_on = "port {port} mirrored to {sink_port} for job {job}"
+check_off = "port {port} not mirrored"
+"#;
 
 impl Lab {
     /// Writes the configuration. Sinks sink1a and sink1b are on the first leaf, sink2a and sink2b on the second.
     pub(crate) fn configure(&self, site: Site) -> PathBuf {
+        let nodes: Vec<(String, String)> = NODES.iter().map(|node| ((*node).to_owned(), address(node))).collect();
+        self.configure_for(site, &["sink1a", "sink1b", "sink2a", "sink2b"], &nodes)
+    }
+
+    /// The same with other sinks, and with the addresses of these nodes.
+    pub(crate) fn configure_for(&self, site: Site, sinks: &[&str], nodes: &[(String, String)]) -> PathBuf {
         let at = |name: &str| self.path().join(name).display().to_string();
+        let sinks = match site.backend {
+            "none" => String::new(),
+            _ => format!("[sinks]\nnodes = {sinks:?}\nhostfile_directory = \"{}\"\n", at("hosts")),
+        };
+        let commands = match site.backend {
+            "command" => COMMANDS.replace("SWITCH", &at("bin/switchctl")),
+            _ => String::new(),
+        };
+        let Site { backend, program, ssh, mirror, capture, collect, run } = site;
         let mut text = format!(
             r#"[ssh]
 key = "{key}"
 known_hosts = "{known_hosts}"
 port = {SSH_PORT}
+{ssh}
 
 [tools]
-ibstat = "{ibstat}"
-ibtracert = "{ibtracert}"
-ibnetdiscover = "{ibnetdiscover}"
-ibdump = "{ibdump}"
-ibscope = "{ibscope}"
+ibstat = "{bin}/ibstat"
+ibtracert = "{bin}/ibtracert"
+ibnetdiscover = "{bin}/ibnetdiscover"
+ibdump = "{bin}/ibdump"
+mstreg = "{bin}/mstreg"
+ibscope = "{bin}/ibscope"
 
-[sinks]
-nodes = ["sink1a", "sink1b", "sink2a", "sink2b"]
-hostfile_directory = "{hosts}"
-
+{sinks}
 [mirror]
-backend = "command"
+backend = "{backend}"
 {mirror}
-
-[mirror.command]
-on = ["{switch}", "on", "--leaf", "{{leaf_guid}}", "--port", "{{port}}", "--to", "{{sink_port}}", "--job", "{{job}}"]
-off = ["{switch}", "off", "--leaf", "{{leaf_guid}}", "--port", "{{port}}", "--to", "{{sink_port}}", "--job", "{{job}}"]
-check = ["{switch}", "show", "--leaf", "{{leaf_guid}}", "--port", "{{port}}"]
-check_on = "port {{port}} mirrored to {{sink_port}} for job {{job}}"
-check_off = "port {{port}} not mirrored"
-
+{commands}
 [collect]
 directory = "{runs}"
 fetch = true
-delete_fetched = true
+{collect}
 
 [capture]
-backend = "ibdump"
+backend = "{program}"
 directory = "{captures}"
 {capture}
 
@@ -66,26 +111,19 @@ state_dir = "{state}"
 log = "{log}"
 syslog = false
 deadline_s = {DEADLINE_S}
+{run}
 
 "#,
             key = at("ssh/id"),
             known_hosts = at("ssh/known_hosts"),
-            ibstat = at("bin/ibstat"),
-            ibtracert = at("bin/ibtracert"),
-            ibnetdiscover = at("bin/ibnetdiscover"),
-            ibdump = at("bin/ibdump"),
-            ibscope = at("bin/ibscope"),
-            hosts = at("hosts"),
-            switch = at("bin/switchctl"),
+            bin = at("bin"),
             runs = at("runs"),
             captures = at("captures"),
             state = at("state"),
             log = at("log/ibscope"),
-            mirror = site.mirror,
-            capture = site.capture,
         );
-        for node in NODES {
-            write!(text, "[nodes.{node}]\naddress = \"{}\"\n", address(node)).expect("a string takes all");
+        for (node, address) in nodes {
+            write!(text, "[nodes.{node}]\naddress = \"{address}\"\n").expect("a string takes all");
         }
         for folder in ["hosts", "runs"] {
             fs::create_dir_all(self.path().join(folder)).expect("folder");

@@ -10,7 +10,7 @@ use crate::tools;
 use std::time::Duration;
 
 /// A hook would wait longer for a switch that does not answer than Slurm waits for the hook.
-const SLOW: Site = Site { mirror: "timeout_s = 50", capture: "" };
+const SLOW: Site = Site { mirror: "timeout_s = 50", ..Site::PLAIN };
 
 /// A job that is cancelled while its prolog waits, and one whose prolog Slurm kills: it is requeued under its id, and captured the second time.
 pub(crate) fn slurm_cancels_and_kills_prologs_and_the_fabric_is_restored() {
@@ -54,11 +54,14 @@ pub(crate) fn slurm_cancels_and_kills_prologs_and_the_fabric_is_restored() {
     assert_eq!(lab.drained().trim(), "");
 }
 
-/// Epilogs of the controller may still run when Slurm shows the job as ended.
+/// Epilogs of the controller may still run when Slurm shows the job as ended, as may the work of hooks that were killed.
 fn restored(lab: &Lab) {
     until(Duration::from_mins(1), "a fabric without mirrors", || {
-        (lab.mirrored().is_empty() && lab.captures_running().is_empty() && lab.capture(&["list"]).stdout == "no runs\n")
-            .then_some(())
+        let is_done = !lab.container.processes().values().any(|line| line.contains("ibscope hook"))
+            && lab.mirrored().is_empty()
+            && lab.captures_running().is_empty()
+            && lab.capture(&["list"]).stdout == "no runs\n";
+        is_done.then_some(())
     });
     clean(lab);
 }

@@ -1,8 +1,9 @@
-//! What stands for the switches: a command that mirrors ports, remembers which, and refuses what a switch would refuse.
+//! What stands for the switches and a site's command: it mirrors ports, remembers which, and refuses what a switch would refuse.
 //!
 //! `switchctl on|off --leaf GUID --port N --to N --job N` and `switchctl show --leaf GUID --port N`. State, log and faults are files in the lab's folder `switch`.
 
 use crate::lab::Lab;
+use crate::mstreg;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -26,6 +27,14 @@ pub(crate) struct Mirror {
     pub(crate) job: u32,
 }
 
+/// Packets of a port that go to a sink: what its node has `sent`, or what it has `received`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy {
+    pub(crate) port: Port,
+    pub(crate) sink: u8,
+    pub(crate) way: &'static str,
+}
+
 /// What a call asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
@@ -45,12 +54,16 @@ pub(crate) enum Fault {
     Hang,
     /// The caller is killed after the change, at the call of this number (from 1).
     Kill(usize),
+    /// Registers of this port of any leaf do not keep what is written. For `mstreg`.
+    Forget(u8),
 }
 
 impl Lab {
-    /// Ports that are mirrored at the moment.
+    /// Ports that are mirrored at the moment, by the site's command or by registers.
     pub(crate) fn mirrored(&self) -> BTreeMap<Port, Mirror> {
-        state(self.path())
+        let mut ports = state(self.path());
+        ports.extend(mstreg::mirrored(self.path()));
+        ports
     }
 
     /// What was asked of the switches so far, in order.
@@ -76,6 +89,7 @@ impl Lab {
             Some(Fault::Keep(port)) => format!("keep {port}"),
             Some(Fault::Hang) => "hang".to_owned(),
             Some(Fault::Kill(call)) => format!("kill {call}"),
+            Some(Fault::Forget(port)) => format!("forget {port}"),
         };
         fs::write(folder.join("fault"), text).expect("fault");
     }
@@ -100,7 +114,7 @@ fn parse(state: &str) -> BTreeMap<Port, Mirror> {
 /// The program.
 pub(crate) fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    match work(&words, &super::standin::folder().join("switch")) {
+    match work(&words, &super::standin::folder()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(what) => {
             eprintln!("{NAME}: {what}");
@@ -109,7 +123,8 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn work(words: &[String], folder: &Path) -> Result<(), String> {
+fn work(words: &[String], lab: &Path) -> Result<(), String> {
+    let folder = &lab.join("switch");
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     if let ["show", "--leaf", leaf, "--port", number] = words[..] {
         return show(folder, leaf, number);
@@ -154,15 +169,18 @@ fn work(words: &[String], folder: &Path) -> Result<(), String> {
         writeln!(lines, "{:#018x} {} {} {}", port.leaf, port.number, mirror.sink, mirror.job)
             .expect("a string takes all");
     }
-    // In one step, because sinks read it without the lock.
-    let written = fs::write(folder.join("state.new"), lines);
-    written
-        .and_then(|()| fs::rename(folder.join("state.new"), folder.join("state")))
-        .map_err(|error| error.to_string())?;
+    replace(&folder.join("state"), &lines)?;
+    crate::ibdump::deliver(lab);
     if fault == format!("kill {calls}") {
-        kill_caller();
+        kill_callers();
     }
     Ok(())
+}
+
+/// Replaces a file in one step, because others read it without the lock.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<(), String> {
+    let new = path.with_extension("new");
+    fs::write(&new, text).and_then(|()| fs::rename(&new, path)).map_err(|error| error.to_string())
 }
 
 /// Says how it is with a port.
@@ -184,16 +202,18 @@ fn log(folder: &Path, line: &str) -> usize {
     fs::read_to_string(folder.join("log")).expect("log").lines().count()
 }
 
-/// Kills the program that this is called by, through whatever lies in between.
-fn kill_caller() {
+/// Kills the program that this is called by, through whatever lies in between, and the hook that has started it.
+fn kill_callers() {
     let mut pid = std::os::unix::process::parent_id().to_string();
-    loop {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a caller");
+    let mut callers = Vec::new();
+    while let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) {
         let (name, rest) = stat.split_once(')').expect("a name");
+        let parent = rest.split_whitespace().nth(1).expect("a parent").to_owned();
         if name.ends_with("(ibscope") {
-            Command::new("kill").args(["-KILL", &pid]).status().expect("kill");
-            return;
+            callers.push(pid);
         }
-        rest.split_whitespace().nth(1).expect("a parent").clone_into(&mut pid);
+        pid = parent;
     }
+    assert!(!callers.is_empty(), "nobody to kill");
+    Command::new("kill").arg("-KILL").args(callers).status().expect("kill");
 }

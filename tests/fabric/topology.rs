@@ -17,6 +17,18 @@ pub(crate) fn description(host: &str) -> String {
     format!("{host} mlx5_0")
 }
 
+/// What a leaf calls itself (31 bytes are kept of it). Nothing of it may be run, or taken for anything else.
+fn leaf_name(leaf: usize) -> String {
+    format!("leaf{}'; $(touch {PWNED})", leaf + 1)
+}
+
+fn spine_name(spine: usize) -> String {
+    format!("-oProxy=`id`|({} spine", spine + 1)
+}
+
+/// A file that hostile names would make.
+pub(crate) const PWNED: &str = "/tmp/pwned";
+
 pub(crate) fn leaf_guid(leaf: usize) -> u64 {
     0xb859_9f03_0000_1000 + leaf as u64
 }
@@ -50,30 +62,30 @@ impl Topology {
         let mut text = String::new();
         for (host, leaf, port, guid) in self.hosts() {
             let name = description(host);
-            let (leaf_guid, number) = (leaf_guid(leaf), leaf + 1);
+            let (leaf_guid, leaf_name) = (leaf_guid(leaf), leaf_name(leaf));
             write!(
                 text,
                 "vendid=0x2c9\ndevid=0x101b\nsysimgguid={guid:#018x}\ncaguid={guid:#018x}\nHca\t1 \"H-{guid:016x}\"\t\t# \"{name}\"\n\
-                 [1]({:#018x})\t\"S-{leaf_guid:016x}\"[{port}]\t\t# lid 0 lmc 0 \"leaf{number}\" lid 0 4xHDR\n\n",
+                 [1]({:#018x})\t\"S-{leaf_guid:016x}\"[{port}]\t\t# lid 0 lmc 0 \"{leaf_name}\" lid 0 4xHDR\n\n",
                 guid + 1,
             )
             .expect("a string takes all");
         }
         for (leaf, hosts) in self.leaves.iter().enumerate() {
-            switch(&mut text, leaf_guid(leaf), SWITCH_PORTS, &format!("leaf{}", leaf + 1));
+            switch(&mut text, leaf_guid(leaf), SWITCH_PORTS, &leaf_name(leaf));
             for (host, _, port, guid) in self.hosts().filter(|(_, of, ..)| *of == leaf) {
                 let name = description(host);
                 writeln!(text, "[{port}]\t\"H-{guid:016x}\"[1]({:016x})\t\t# \"{name}\" lid 0 4xHDR", guid + 1)
                     .expect("a string takes all");
             }
             for spine in 0..self.spines {
-                link(&mut text, hosts.len() + spine + 1, spine_guid(spine), leaf + 1, &format!("spine{}", spine + 1));
+                link(&mut text, hosts.len() + spine + 1, spine_guid(spine), leaf + 1, &spine_name(spine));
             }
         }
         for spine in 0..self.spines {
-            switch(&mut text, spine_guid(spine), 128, &format!("spine{}", spine + 1));
+            switch(&mut text, spine_guid(spine), 128, &spine_name(spine));
             for (leaf, hosts) in self.leaves.iter().enumerate() {
-                link(&mut text, leaf + 1, leaf_guid(leaf), hosts.len() + spine + 1, &format!("leaf{}", leaf + 1));
+                link(&mut text, leaf + 1, leaf_guid(leaf), hosts.len() + spine + 1, &leaf_name(leaf));
             }
         }
         text

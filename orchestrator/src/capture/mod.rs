@@ -6,6 +6,7 @@ mod tcpdump;
 use crate::config::Config;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::time::Duration;
 
 /// The program that captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,15 @@ impl CaptureBackend {
         match self {
             Self::Ibdump => ibdump::counted(log),
             Self::Tcpdump => tcpdump::counted(log),
+        }
+    }
+
+    /// Packets are with the program so long after they came: those that the kernel still keeps for tcpdump when it is stopped are lost, and it keeps them for up to
+    /// a second where there are few.
+    pub fn behind(self) -> Duration {
+        match self {
+            Self::Ibdump => Duration::ZERO,
+            Self::Tcpdump => Duration::from_millis(1200),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{Plan, Sink, counted};
 use crate::fabric::NodePort;
 use crate::guid;
-use crate::step::{Command, Step};
+use crate::step::{Command, Step, shown};
 use std::fmt;
 
 /// Nodes that are named in a line of text.
@@ -96,15 +96,6 @@ fn show_step(f: &mut fmt::Formatter<'_>, number: usize, step: &Step) -> fmt::Res
             writeln!(f, "     undo: remove it")
         }
     }
-}
-
-/// Arguments as one would type them: for reading alone.
-fn shown(argv: &[String]) -> String {
-    let plain = |text: &str| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.,:=+@%".contains(&byte))
-    };
-    let shown = |text: &String| if plain(text) { text.clone() } else { format!("'{}'", text.replace('\'', "'\\''")) };
-    argv.iter().map(shown).collect::<Vec<_>>().join(" ")
 }
 
 fn some(nodes: &[String]) -> String {

@@ -79,7 +79,7 @@ fn fetch(effort: Effort<'_>, step: &CaptureStep, bytes: u64, folder: &Path) -> R
         format!("{} of {} is not fetched: {what}: {error}", step.file.display(), step.node)
     };
     // Fetched before, but nobody could write it down any more.
-    if hash_of(&whole, bytes).is_some_and(|(_, there)| there == sha256) {
+    if hash_of(effort, &whole, bytes)?.is_some_and(|(_, there)| there == sha256) {
         return Ok(Fetched { file: whole, bytes, sha256 });
     }
     let part = part_of(&whole);
@@ -91,7 +91,10 @@ fn fetch(effort: Effort<'_>, step: &CaptureStep, bytes: u64, folder: &Path) -> R
     let mut wanted = bytes - have;
     let mut sink = |chunk: &[u8]| {
         if Instant::now() >= effort.deadline {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "no time is left; the next try goes on from here"));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "no time is left (run.deadline_s); the next try goes on from here",
+            ));
         }
         let chunk = &chunk[..chunk.len().min(usize::try_from(wanted).unwrap_or(usize::MAX))];
         wanted -= chunk.len() as u64;
@@ -100,7 +103,7 @@ fn fetch(effort: Effort<'_>, step: &CaptureStep, bytes: u64, folder: &Path) -> R
     };
     effort
         .runner
-        .read_file(&step.node, &step.file, have, IDLE, &mut sink)
+        .read_file(&step.node, &step.file, have, effort.time(IDLE)?, &mut sink)
         .map_err(|error| failed("it broke off", &error))?;
     let here = hex(&hasher.finalize());
     if here != sha256 {
@@ -131,7 +134,7 @@ fn part_of(whole: &Path) -> PathBuf {
 fn resume(effort: Effort<'_>, part: &Path, step: &CaptureStep, bytes: u64) -> Result<(u64, Sha256), Refusal> {
     let have = fs::metadata(part).map_or(0, |there| there.len()).min(bytes);
     if have > 0
-        && let Some((hasher, here)) = hash_of(part, have)
+        && let Some((hasher, here)) = hash_of(effort, part, have)?
         && hash_there(effort, step, have)? == here
     {
         return Ok((have, hasher));
@@ -140,20 +143,22 @@ fn resume(effort: Effort<'_>, part: &Path, step: &CaptureStep, bytes: u64) -> Re
 }
 
 /// Hash of the first bytes of a file here: to go on with, and in hex. None where there are not so many.
-fn hash_of(path: &Path, bytes: u64) -> Option<(Sha256, String)> {
-    let mut hasher = Sha256::new();
-    let mut file = File::open(path).ok()?.take(bytes);
+fn hash_of(effort: Effort<'_>, path: &Path, bytes: u64) -> Result<Option<(Sha256, String)>, Refusal> {
+    let Ok(file) = File::open(path) else { return Ok(None) };
+    let (mut hasher, mut file, mut total) = (Sha256::new(), file.take(bytes), 0);
     let mut buffer = vec![0; 256 << 10];
-    let mut total = 0;
     loop {
-        let length = file.read(&mut buffer).ok()?;
-        if length == 0 {
-            break;
+        effort.time(IDLE)?;
+        match file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => {
+                hasher.update(&buffer[..length]);
+                total += length as u64;
+            }
+            Err(_) => return Ok(None),
         }
-        hasher.update(&buffer[..length]);
-        total += length as u64;
     }
-    (total == bytes).then(|| (hasher.clone(), hex(&hasher.finalize())))
+    Ok((total == bytes).then(|| (hasher.clone(), hex(&hasher.finalize()))))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -25,6 +25,8 @@ const STARTING: Duration = Duration::from_secs(1);
 /// A command has ended so long after its time, whatever it is.
 const ENDED: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// As long as nobody waits for it.
+const LEISURE: Duration = Duration::from_hours(24);
 
 /// What came of undoing a run.
 #[derive(Clone, Debug, Serialize)]
@@ -54,14 +56,34 @@ pub struct Capture {
     pub fetched: Option<Fetched>,
 }
 
-/// Undoes what runs of a job have left; empty where there is nothing.
+/// Undoes what runs of a job have left; empty where there is nothing. Captures that cannot be hashed and fetched by the deadline stay where they are, which is told.
 pub fn job(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant) -> Result<Vec<Undone>, JournalError> {
+    job_until(config, job_id, runner, deadline, deadline)
+}
+
+/// The same without a hook's hurry: captures may take as long as they need. Who works on the job at the moment is waited for until `patience` is over.
+pub fn at_leisure(
+    config: &Config,
+    job_id: u32,
+    runner: &dyn Files,
+    patience: Instant,
+) -> Result<Vec<Undone>, JournalError> {
+    job_until(config, job_id, runner, patience, Instant::now() + LEISURE)
+}
+
+fn job_until(
+    config: &Config,
+    job_id: u32,
+    runner: &dyn Files,
+    patience: Instant,
+    deadline: Instant,
+) -> Result<Vec<Undone>, JournalError> {
     let state = State::open(&config.run.state_dir)?;
-    let mut lock = state.lock_job(job_id, deadline)?;
+    let mut lock = state.lock_job(job_id, patience)?;
     let mut all = Vec::new();
     for kept in state.journals()?.into_iter().filter(|kept| kept.job_id == job_id) {
         let Some(journal) = State::reopen(&kept.path, lock)? else {
-            lock = state.lock_job(job_id, deadline)?;
+            lock = state.lock_job(job_id, patience)?;
             continue;
         };
         let undone;
@@ -72,11 +94,11 @@ pub fn job(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant) 
 }
 
 /// Undoes every run that nobody works on and whose job has ended, by what `has_ended` says. A run that runs, of a job that does too, is left alone. One job that cannot be
-/// undone does not keep the others from it.
+/// undone does not keep the others from it. Nobody is in a hurry, as with [`at_leisure`].
 pub fn stale(
     config: &Config,
     runner: &dyn Files,
-    deadline: Instant,
+    patience: Instant,
     has_ended: impl Fn(u32) -> bool,
 ) -> Result<Vec<Result<Undone, JournalError>>, JournalError> {
     let state = State::open(&config.run.state_dir)?;
@@ -90,7 +112,7 @@ pub fn stale(
     }
     let mut all = Vec::new();
     for job_id in jobs {
-        match job(config, job_id, runner, deadline) {
+        match at_leisure(config, job_id, runner, patience) {
             Ok(undone) => all.extend(undone.into_iter().map(Ok)),
             Err(error) => all.push(Err(error)),
         }
@@ -191,10 +213,11 @@ impl Work<'_> {
             (Progress::Planned | Progress::Undone(_), _) => return Ok(()),
             (progress, Step::Capture(step)) => {
                 let known = if let Progress::Done(process) = progress { process.as_ref() } else { None };
-                if self.record.has_started {
+                let has_captured = self.record.has_started;
+                if has_captured {
                     self.note(&Entry::Clock { at_ns: now_ns(), step: place, exchanges: effort.clock(&step.node) });
                 }
-                Some(stop::stop(effort, step, known, self.record.failed.contains_key(&place))?)
+                Some(stop::stop(effort, step, known, self.record.failed.contains_key(&place), has_captured)?)
             }
             (progress, Step::Mirror(step)) => {
                 if *progress == Progress::Begun {

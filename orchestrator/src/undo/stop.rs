@@ -16,12 +16,14 @@ const SUPERVISOR: Duration = Duration::from_secs(1);
 const KILLED: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Stops a capture, whatever is known of it: its process, or only that it may have been launched.
+/// Stops a capture, whatever is known of it: its process, or only that it may have been launched. One that has captured something of the job's is given time for its
+/// last packets.
 pub(super) fn stop(
     effort: Effort<'_>,
     step: &CaptureStep,
     known: Option<&Process>,
     has_failed: bool,
+    has_captured: bool,
 ) -> Result<Ended, Refusal> {
     let node = effort.node(&step.node)?;
     let name = step.backend.name();
@@ -49,6 +51,9 @@ pub(super) fn stop(
     {
         processes.push(known.clone());
     }
+    if has_captured && !processes.is_empty() {
+        thread::sleep(effort.time(step.backend.behind())?);
+    }
     ended.signal = end(effort, &step.node, &processes)?;
     let process =
         known.or(processes.first()).cloned().unwrap_or(Process { pid: 0, start_ticks: 0, boot_id: String::new() });
@@ -68,6 +73,13 @@ pub(super) fn stop(
             "{name} had ended before it was stopped: {}",
             crate::remote::printable(sight.log.as_bytes())
         )),
+        Some(Signal::Int) => {
+            // A full disk, mostly.
+            if let Some(status) = ended.exit_status.filter(|status| *status != 0) {
+                let said = crate::remote::printable(sight.log.as_bytes());
+                ended.remarks.push(format!("{name} ended with status {status}: {said}"));
+            }
+        }
         Some(Signal::Term) => ended.remarks.push(format!("{name} did not heed SIGINT; SIGTERM ended it")),
         Some(Signal::Kill) => ended
             .remarks
@@ -77,7 +89,10 @@ pub(super) fn stop(
     if sight.bytes == Some(0) {
         delete(&node, &[&step.file.to_string_lossy()])?;
         ended.bytes = None;
-        ended.remarks.push("its file was empty and is deleted".to_owned());
+        // What ends well tells its status in the log, if there is room for that.
+        let why =
+            if ended.exit_status.is_none() { ": nothing could be written; look whether the disk is full" } else { "" };
+        ended.remarks.push(format!("its file was empty and is deleted{why}"));
     }
     Ok(ended)
 }

@@ -16,16 +16,14 @@ const LONG: Duration = Duration::from_mins(1);
 /// What the child does: `start N` ends after the N-th line, `start` and `undo` do all of it.
 const DEED: &str = "IBSCOPE_TEST_DEED";
 
-/// Not a test by itself: the process that the others kill.
-#[test]
-#[ignore = "the others start it as a process of its own"]
-fn child() {
-    let (Ok(folder), Ok(deed)) = (std::env::var(LAB), std::env::var(DEED)) else { return };
+/// The process that the tests kill: this program, started for one test. True in it, once its deed is done.
+fn is_child() -> bool {
+    let (Ok(folder), Ok(deed)) = (std::env::var(LAB), std::env::var(DEED)) else { return false };
     let lab = Lab::of(Path::new(&folder));
     let (config, runner) = (lab.config(""), lab.runner());
     if deed == "undo" {
         undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
-        return;
+        return true;
     }
     let mut plan = lab.plan(7, "a", ["s1", "s2"], false);
     if fs::read_to_string(lab.mode_file()).unwrap() == "slow-switch" {
@@ -43,11 +41,12 @@ fn child() {
         }
     }));
     run::start(&config, &runner, journal, in_seconds(60)).unwrap();
+    true
 }
 
 fn spawn(lab: &Lab, deed: &str) -> process::Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "cut_off::child", "--ignored", "--nocapture"])
+        .args(["--exact", "cut_off::after_each_line", "--nocapture"])
         .env(LAB, &lab.folder)
         .env(DEED, deed)
         .stdout(Stdio::null())
@@ -67,8 +66,12 @@ fn undo(lab: &Lab, when: &str) {
 /// Lines: two clocks, two captures (doing, done, done), two mirrors (the same), the hostfile (doing, done), started.
 const LINES: usize = 2 + 3 + 3 + 2 + 1;
 
+/// Also the test that children run: there it is nothing but their deed.
 #[test]
 fn after_each_line() {
+    if is_child() {
+        return;
+    }
     for line in 0..=LINES {
         let lab = Lab::new();
         let status = spawn(&lab, &format!("start {line}")).wait().unwrap();

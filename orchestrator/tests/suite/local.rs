@@ -5,11 +5,15 @@ use ibscope_orchestrator::capture::Counted;
 use ibscope_orchestrator::journal::{JournalError, Phase, Progress, State};
 use ibscope_orchestrator::manifest::Manifest;
 use ibscope_orchestrator::remote::process::Signal;
+use ibscope_orchestrator::remote::{Files, Local, Output, RemoteError, Runner};
 use ibscope_orchestrator::run::{self, RunError};
 use ibscope_orchestrator::undo;
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_mins(1);
@@ -225,6 +229,65 @@ fn a_start_without_time_is_undone() {
     assert!(matches!(error, RunError::Failed { .. }), "{error}");
     assert!(error.to_string().contains("/bin/sleep took longer than"), "{error}");
     lab.assert_restored("after the deadline");
+}
+
+/// Sinks that give a hundred bytes and then nothing until a time has come. Keeps from where they were asked for.
+struct Slow {
+    nodes: Local,
+    until: Instant,
+    offsets: Mutex<Vec<u64>>,
+}
+
+impl Runner for Slow {
+    fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<Output, RemoteError> {
+        self.nodes.run(node, argv, timeout)
+    }
+}
+
+impl Files for Slow {
+    fn read_file(
+        &self,
+        node: &str,
+        path: &Path,
+        offset: u64,
+        idle: Duration,
+        sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<u64, RemoteError> {
+        self.offsets.lock().unwrap().push(offset);
+        self.nodes.read_file(node, path, offset, idle, &mut |chunk| {
+            let (first, rest) = chunk.split_at(100);
+            sink(first)?;
+            std::thread::sleep(self.until.saturating_duration_since(Instant::now()));
+            sink(rest)
+        })
+    }
+}
+
+/// What is not fetched by the deadline is left and told, and the next one goes on from there.
+#[test]
+fn fetching_ends_by_the_deadline_and_is_gone_on_with() {
+    let lab = Lab::new();
+    let (mut config, runner) = (lab.config(""), lab.runner());
+    config.collect.fetch = true;
+    start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
+    let deadline = in_seconds(8);
+    let slow = Slow { nodes: lab.runner(), until: deadline, offsets: Mutex::default() };
+    let undone = undo::job(&config, 7, &slow, deadline).unwrap().remove(0);
+    assert!(undone.is_restored && undone.captures.iter().all(|capture| capture.fetched.is_none()), "{undone:?}");
+    let told = "no time is left (run.deadline_s); the next try goes on from here";
+    let is_told =
+        |sink| undone.left.iter().any(|left| left.contains(&format!("-{sink}.pcap of {sink}")) && left.contains(told));
+    assert!(undone.left.len() == 2 && is_told("s1") && is_told("s2"), "{undone:?}");
+    assert!(lab.mirrored().is_empty() && lab.processes().is_empty());
+    // By hand nobody is in a hurry; a deadline that is over is only that for waiting.
+    let undone = undo::at_leisure(&config, 7, &slow, Instant::now()).unwrap().remove(0);
+    assert_eq!(undone.left, [""; 0]);
+    for capture in &undone.captures {
+        let fetched = capture.fetched.as_ref().unwrap();
+        assert_eq!(fs::read(&fetched.file).unwrap(), fs::read(&capture.file).unwrap());
+    }
+    assert_eq!(*slow.offsets.lock().unwrap(), [0, 0, 100, 100]);
+    lab.assert_restored("at leisure");
 }
 
 /// Somebody who reads the capture, or has its name among other arguments, is no capture.

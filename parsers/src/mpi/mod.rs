@@ -195,7 +195,7 @@ pub struct Envelope {
 }
 
 /// Sender and tag of a message as they stand on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Matching {
     /// The library writes them out (`ob1`, MVAPICH2), or another of its packets has said who sends (NCCL).
     Named(Identity),

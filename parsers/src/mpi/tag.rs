@@ -3,7 +3,7 @@
 use super::rxm;
 
 /// Sender, communicator and tag of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// The sender's rank **within the communicator**.
     pub rank: u32,

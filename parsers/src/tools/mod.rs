@@ -8,6 +8,7 @@ pub mod hostlist;
 pub mod ibnetdiscover;
 pub mod ibstat;
 pub mod ibtracert;
+pub mod otf2_print;
 
 use core::fmt;
 use nom::branch::alt;

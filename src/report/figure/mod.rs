@@ -7,6 +7,7 @@
 mod axes;
 mod bar;
 mod canvas;
+mod crosscheck;
 mod histogram;
 mod legend;
 mod matrix;
@@ -26,6 +27,7 @@ use super::latency::{Key, OverTime, Subject, Surface};
 use super::matrix::{Matrix, Unit};
 use super::rates::Rates;
 use super::timeline::Timeline;
+use crate::crosscheck::Crosscheck;
 use crate::model::Histogram;
 use canvas::Figure;
 use plotters::style::RGBColor;
@@ -100,6 +102,11 @@ pub fn matrix(matrix: &Matrix, unit: Unit) -> Result<Drawing, ReportError> {
     Ok(Drawing(Box::new(matrix::HeatMap::new(matrix, unit)?)))
 }
 
+/// A trace beside the wire.
+pub fn crosscheck(crosscheck: &Crosscheck) -> Result<Drawing, ReportError> {
+    Ok(Drawing(Box::new(crosscheck::Matrices::new(crosscheck)?)))
+}
+
 /// The traffic over time.
 pub fn timeline(timeline: &Timeline) -> Result<Drawing, ReportError> {
     Ok(Drawing(Box::new(timeline::Panels::traffic(timeline)?)))
@@ -115,7 +122,7 @@ pub fn rates(rates: &Rates) -> Result<Drawing, ReportError> {
 pub(super) fn colors() -> (Vec<String>, Vec<String>) {
     let hex = |RGBColor(red, green, blue): RGBColor| format!("#{red:02x}{green:02x}{blue:02x}");
     (
-        scale::VIRIDIS.map(|(red, green, blue)| hex(RGBColor(red, green, blue))).to_vec(),
+        super::scale::VIRIDIS.map(|(red, green, blue)| hex(RGBColor(red, green, blue))).to_vec(),
         scale::OKABE_ITO.map(hex).to_vec(),
     )
 }

@@ -1,22 +1,12 @@
 //! Values -> colours, positions and texts.
 
+pub(super) use crate::report::scale::ColorScale;
+
+use crate::report::scale;
 use plotters::style::RGBColor;
 
 /// Cells without traffic.
 pub(super) const NONE: RGBColor = RGBColor(222, 222, 222);
-
-/// Viridis at equal distances, from its low to its high end. Light increases steadily: readable without colours too.
-pub(super) const VIRIDIS: [(u8, u8, u8); 9] = [
-    (68, 1, 84),
-    (71, 44, 122),
-    (59, 81, 139),
-    (44, 113, 142),
-    (33, 144, 141),
-    (39, 173, 129),
-    (92, 200, 99),
-    (170, 220, 50),
-    (253, 231, 37),
-];
 
 /// Okabe and Ito's colours, which people with any kind of colour vision can tell apart; without black.
 pub(super) const OKABE_ITO: [RGBColor; 7] = [
@@ -32,31 +22,7 @@ pub(super) const OKABE_ITO: [RGBColor; 7] = [
 /// The first of them, lighter: for areas behind it.
 pub(super) const LIGHT: RGBColor = RGBColor(178, 213, 232);
 
-/// How values become colours.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct ColorScale {
-    /// Smallest value above 0.
-    pub(super) min: u64,
-    /// Largest value.
-    pub(super) max: u64,
-    /// Logarithmic from `min`, or linear from 0.
-    pub(super) log: bool,
-}
-
 impl ColorScale {
-    /// The scale for these values; `None` where all are 0.
-    pub(super) fn new(values: impl Iterator<Item = u64> + Clone) -> Option<Self> {
-        let values = values.filter(|&value| value > 0);
-        let (min, max) = (values.clone().min()?, values.max()?);
-        Some(Self { min, max, log: max / min > 100 || (max / min == 100 && max % min > 0) })
-    }
-
-    /// Where a value lies between the ends of the scale, 0 to 1.
-    pub(super) fn share(&self, value: u64) -> f64 {
-        let (value, min, max) = (value as f64, self.min as f64, self.max as f64);
-        if self.log { (value / min).ln() / (max / min).ln() } else { value / max }
-    }
-
     /// Values worth naming.
     pub(super) fn ticks(&self, is_bytes: bool) -> Vec<u64> {
         match (self.log, is_bytes) {
@@ -106,22 +72,13 @@ pub(super) fn steps() -> impl Iterator<Item = usize> {
 
 /// Viridis at 0 to 1.
 pub(super) fn viridis(share: f64) -> RGBColor {
-    let position = share.clamp(0.0, 1.0) * (VIRIDIS.len() - 1) as f64;
-    let below = usize::try_from(position as i64).unwrap_or_default().min(VIRIDIS.len() - 2);
-    let ((r0, g0, b0), (r1, g1, b1)) = (VIRIDIS[below], VIRIDIS[below + 1]);
-    let part = position - below as f64;
-    let mix = |low: u8, high: u8| {
-        let mixed = f64::from(low) + part * (f64::from(high) - f64::from(low));
-        u8::try_from(mixed.round() as i32).unwrap_or(u8::MAX)
-    };
-    RGBColor(mix(r0, r1), mix(g0, g1), mix(b0, b1))
+    let (red, green, blue) = scale::viridis(share);
+    RGBColor(red, green, blue)
 }
 
 /// True where black text is easier to read than white.
 pub(super) fn is_light(RGBColor(red, green, blue): RGBColor) -> bool {
-    let [red, green, blue] = [red, green, blue].map(|part| (f64::from(part) / 255.0).powf(2.2));
-    // The luminance at which WCAG's contrast ratio to black equals that to white: (l + 0.05)² = 1.05 × 0.05.
-    0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179
+    scale::is_light((red, green, blue))
 }
 
 /// Three digits and a unit: bytes in powers of 1024, counts in powers of 1000 from 10 000.
@@ -208,18 +165,6 @@ mod tests {
     }
 
     #[test]
-    fn log_above_a_factor_of_100() {
-        let scale = |values: &[u64]| ColorScale::new(values.iter().copied());
-        assert_eq!(scale(&[0, 0]), None);
-        assert_eq!(scale(&[0, 3, 300]), Some(ColorScale { min: 3, max: 300, log: false }));
-        assert_eq!(scale(&[3, 301]), Some(ColorScale { min: 3, max: 301, log: true }));
-        let log = ColorScale { min: 10, max: 100_000, log: true };
-        // 1000 is two of the four decades from 10.
-        assert!((log.share(1000) - 0.5).abs() < 1e-12);
-        assert!((ColorScale { log: false, ..log }.share(25_000) - 0.25).abs() < 1e-12);
-    }
-
-    #[test]
     fn ticks_are_round() {
         let linear = ColorScale { min: 1, max: 3 << 20, log: false };
         // 3 MiB / 6 = 512 KiB.
@@ -235,15 +180,5 @@ mod tests {
             ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
         );
         assert_eq!(steps().take(7).collect::<Vec<_>>(), [1, 2, 5, 10, 20, 50, 100]);
-    }
-
-    #[test]
-    fn colours_go_from_dark_to_light() {
-        assert_eq!(viridis(0.0), RGBColor(68, 1, 84));
-        assert_eq!(viridis(0.5), RGBColor(33, 144, 141));
-        assert_eq!(viridis(1.0), RGBColor(253, 231, 37));
-        // Half of the way from the first to the second: (68 + 71) / 2, (1 + 44) / 2, (84 + 122) / 2.
-        assert_eq!(viridis(1.0 / 16.0), RGBColor(70, 23, 103));
-        assert!(!is_light(viridis(0.0)) && is_light(viridis(1.0)));
     }
 }

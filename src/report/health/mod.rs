@@ -10,7 +10,7 @@ mod over_time;
 mod row;
 
 pub use links::{csv as links_csv, table as links_table};
-pub use over_time::{RepeatedBin, Retransmissions, retransmissions};
+pub use over_time::{RepeatedBin, Retransmissions, over_time_csv, over_time_json, over_time_table, retransmissions};
 
 use super::units::{bytes, counted, group, span as duration};
 use super::who::Label;
@@ -50,6 +50,18 @@ fn totals(rows: &[Row<'_>]) -> (Health, Repeats) {
         repeats += row.repeats();
         (health, repeats)
     })
+}
+
+/// All connections together: the repeats, and the columns of [`Health`].
+pub(super) fn total(profile: &Profile) -> Vec<(&'static str, u64)> {
+    let (health, repeats) = totals(&rows(profile));
+    let repeats = repeats_values(&repeats);
+    COLUMNS
+        .into_iter()
+        .skip(COLUMNS.len() - repeats.len())
+        .zip(repeats)
+        .chain(Health::COLUMNS.into_iter().zip(health.values()))
+        .collect()
 }
 
 /// For people: totals, then the ten connections with most to say.
@@ -316,14 +328,18 @@ fn cells(row: &Row<'_>) -> Vec<Cell> {
         .collect()
 }
 
-fn repeats_cells(repeats: &Repeats) -> Vec<Cell> {
-    let values = [
+const fn repeats_values(repeats: &Repeats) -> [u64; 5] {
+    [
         repeats.request_packets,
         repeats.response_packets,
         repeats.acknowledge_packets,
         repeats.wire_bytes,
         repeats.payload_bytes,
-    ];
+    ]
+}
+
+fn repeats_cells(repeats: &Repeats) -> Vec<Cell> {
+    let values = repeats_values(repeats);
     COLUMNS.into_iter().skip(COLUMNS.len() - values.len()).zip(values.map(Value::from)).collect()
 }
 

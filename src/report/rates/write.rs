@@ -6,7 +6,9 @@ use super::{
 use crate::model::{SizeClass, SizeOf, SizeSums};
 use crate::report::columns::columns;
 use crate::report::matrix::Unit;
-use crate::report::units::{Scale, bytes, duration, group, seconds_since, span, utc};
+use crate::report::units::{
+    Scale, bytes, bytes_per_second, duration, group, per_second, seconds_since, size_range, span, utc,
+};
 use crate::report::who::{By, Label};
 use comfy_table::CellAlignment;
 use serde::{Serialize, Serializer};
@@ -49,15 +51,6 @@ pub fn table(rates: &Rates, is_profile: bool) -> String {
     }
     text.push_str(&distributions(rates));
     text
-}
-
-/// A count per second.
-fn per_second(rate: f64) -> String {
-    if rate > 0.0 && rate < 10.0 { format!("{rate:.1} /s") } else { format!("{} /s", group(rate.round() as u64)) }
-}
-
-fn bytes_per_second(rate: f64) -> String {
-    format!("{}/s", bytes(rate.round() as u64))
 }
 
 /// Links are sold in decimal bits.
@@ -156,7 +149,7 @@ fn distributions(rates: &Rates) -> String {
             let bar = (sums.count as f64 / most as f64 * BAR as f64).round() as usize;
             table.add_row([
                 of.name().to_owned(),
-                range(sums),
+                size_range(sums),
                 group(sums.count),
                 format!("{:.1} %", sums.count as f64 * 100.0 / all as f64),
                 bytes(sums.bytes),
@@ -170,15 +163,6 @@ fn distributions(rates: &Rates) -> String {
         text.push_str("\nMessages were not put together: the captures were analysed with --no-mpi.\n");
     }
     text
-}
-
-/// The sizes of a class that there are.
-fn range(sums: &SizeSums) -> String {
-    if sums.smallest_bytes == sums.largest_bytes {
-        group(sums.smallest_bytes)
-    } else {
-        format!("{} - {}", group(sums.smallest_bytes), group(sums.largest_bytes))
-    }
 }
 
 /// What is to be said of the bins and the window.

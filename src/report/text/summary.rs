@@ -1,6 +1,6 @@
 //! What a person reads in ten seconds after an analysis.
 
-use super::Style;
+use super::{Style, gist};
 use crate::model::profile::{RankRow, Repeats, Traffic};
 use crate::model::{Coverage, Kind, Profile};
 use crate::report::ranks::evidence;
@@ -37,6 +37,10 @@ pub(in crate::report) fn lines(profile: &Profile) -> Vec<(&'static str, String)>
     time(&mut lines, coverage);
     records(&mut lines, coverage);
     traffic(&mut lines, profile);
+    gist::rate(&mut lines, profile);
+    gist::busiest(&mut lines, profile);
+    gist::answers(&mut lines, profile);
+    gist::health(&mut lines, profile);
     endpoints(&mut lines, profile);
     for note in &profile.notes {
         lines.put("note", note);
@@ -44,12 +48,12 @@ pub(in crate::report) fn lines(profile: &Profile) -> Vec<(&'static str, String)>
     lines.lines
 }
 
-struct Lines {
+pub(super) struct Lines {
     lines: Vec<(&'static str, String)>,
 }
 
 impl Lines {
-    fn put(&mut self, label: &'static str, value: &str) {
+    pub(super) fn put(&mut self, label: &'static str, value: &str) {
         self.lines.push((label, value.to_owned()));
     }
 }
@@ -147,8 +151,7 @@ fn traffic(lines: &mut Lines, profile: &Profile) {
             group(total.messages)
         ),
     );
-    let repeated = repeats.request_packets + repeats.response_packets + repeats.acknowledge_packets;
-    if repeated > 0 {
+    if repeats.packets() > 0 {
         lines.put(
             "repeated",
             &format!(

@@ -132,7 +132,8 @@ fn the_table_has_totals_and_says_what_rows_are() {
     assert!(!table.contains('\x1b'));
     let colored =
         matrix_table(&matrix(&profile(), By::Endpoint, Selection::All), Unit::Packets, &Style { color: true, ..PLAIN });
-    assert!(colored.contains("\x1b[48;5;226m"), "the largest value is painted brightest");
+    // Yellow, with black on it.
+    assert!(colored.contains("\x1b[48;5;220;38;5;16m"), "the largest value is painted brightest");
 }
 
 #[test]
@@ -144,12 +145,19 @@ fn many_endpoints_become_a_heat_map_that_fits() {
         table.starts_with("wire bytes by endpoint, row = sender, column = receiver, 300 x 300, each character 5 x 5\n")
     );
     // The name of LID 9 takes six columns: 60 rows of blocks: on the diagonal each block has traffic, and the last sends to the first.
-    let rows: Vec<&str> = table.lines().skip(1).take(60).collect();
+    // Above them are the names of columns.
+    let rows: Vec<&str> = table.lines().skip(2).take(60).collect();
     assert!(rows.iter().all(|row| row.chars().count() <= 80));
     // Five senders per block: the least traffic is LID 5 to 6, right of the first block; the most is in the last block.
     assert!(rows[0].trim_end().ends_with('.') && rows[59].contains('@'), "{table}");
     assert!(table.contains("blank: no traffic"));
     assert!(table.contains("the 10 busiest of 300 pairs"));
+    let colored = Style { color: true, ..PLAIN };
+    let table = matrix_table(&matrix(&profile, By::Endpoint, Selection::All), Unit::WireBytes, &colored);
+    // Two rows of blocks in each line: the first block sends to itself and to the second, the second to itself and to the third.
+    let rows: Vec<&str> = table.lines().skip(2).take(30).collect();
+    let marks = |row: &str| row.chars().filter(|c| "▀▄".contains(*c)).collect::<String>();
+    assert_eq!((marks(rows[0]), rows.len()), ("▀▀▄".to_owned(), 30), "{table}");
 }
 
 #[test]

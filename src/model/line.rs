@@ -4,7 +4,7 @@
 //! 1987): every packet from the first place to the second took some time, so the true difference of the clocks lies below what it shows; every packet
 //! back lies above. A clock that runs evenly is a line, and it lies between the two clouds.
 
-/// Largest difference between the rates of two clocks: what a clock that is being slewed may have (500 ppm), each of them.
+/// Largest difference between the rates of two clocks unless more is asked for: what a clock that is being slewed may have (500 ppm), each of them.
 const MAX_SLOPE: f64 = 1e-3;
 /// What two clocks that are not being slewed may have, generously. Few packets leave room for any slope: beyond this the smallest is taken.
 const PLAUSIBLE_SLOPE: f64 = 2e-4;
@@ -12,37 +12,50 @@ const PLAUSIBLE_SLOPE: f64 = 2e-4;
 const STEPS: u32 = 90;
 
 /// A point: time and difference of the clocks, both in nanoseconds from some origin.
-pub(super) type Point = (f64, f64);
+pub type Point = (f64, f64);
 
 /// Points that the line must not lie above (`upper`) or below (`lower`).
-#[derive(Clone, Debug, Default)]
-pub(super) struct Clouds {
-    pub(super) upper: Vec<Point>,
-    pub(super) lower: Vec<Point>,
+#[derive(Clone, Debug)]
+pub struct Clouds {
+    /// Those above.
+    pub upper: Vec<Point>,
+    /// Those below.
+    pub lower: Vec<Point>,
+    /// Largest slope that a line may have.
+    pub max_slope: f64,
+}
+
+impl Default for Clouds {
+    fn default() -> Self {
+        Self { upper: Vec::new(), lower: Vec::new(), max_slope: MAX_SLOPE }
+    }
 }
 
 /// A line, `at + slope * x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Line {
-    pub(super) at: f64,
-    pub(super) slope: f64,
+pub struct Line {
+    /// Its value at `x = 0`.
+    pub at: f64,
+    /// What it gains for each `x`.
+    pub slope: f64,
     /// Distance to the nearest points on either side; negative where no line lies between the clouds.
-    pub(super) margin: f64,
+    pub margin: f64,
 }
 
 impl Clouds {
     /// Leaves the points that can touch a line; the others say nothing.
-    pub(super) fn reduce(&mut self) {
+    pub fn reduce(&mut self) {
         hull(&mut self.upper, 1.0);
         hull(&mut self.lower, -1.0);
     }
 
     /// The line that keeps farthest away from both clouds, unless it would be steeper than it need be. `None` without points on both sides.
-    pub(super) fn fit(&self) -> Option<Line> {
+    #[must_use]
+    pub fn fit(&self) -> Option<Line> {
         if self.upper.is_empty() || self.lower.is_empty() {
             return None;
         }
-        let mut slope = highest((-MAX_SLOPE, MAX_SLOPE), |slope| self.gap(slope));
+        let mut slope = highest((-self.max_slope, self.max_slope), |slope| self.gap(slope));
         if slope.abs() > PLAUSIBLE_SLOPE {
             let (mut flat, mut steep) = (0.0, slope);
             if self.gap(flat) >= 0.0 {
@@ -61,7 +74,8 @@ impl Clouds {
 
     /// How far a line between the clouds may be from `line` between two times, at most. Where no line lies between them: how far the points are on the
     /// wrong side of it.
-    pub(super) fn uncertainty(&self, line: &Line, (from, to): (f64, f64)) -> f64 {
+    #[must_use]
+    pub fn uncertainty(&self, line: &Line, (from, to): (f64, f64)) -> f64 {
         if line.margin < 0.0 {
             return -2.0 * line.margin;
         }
@@ -77,7 +91,7 @@ impl Clouds {
             }
             inside
         };
-        let slopes = (steepest(-MAX_SLOPE), steepest(MAX_SLOPE));
+        let slopes = (steepest(-self.max_slope), steepest(self.max_slope));
         // How far a line can be is a convex function of time, so it is farthest at one of the ends.
         [from, to].into_iter().fold(0.0, |most: f64, x| {
             let here = line.at + line.slope * x;
@@ -137,8 +151,11 @@ mod tests {
     /// Points of a clock that is `at` ahead and gains `slope`, with these times and transits.
     fn clouds(at: f64, slope: f64, there: &[(f64, f64)], back: &[(f64, f64)]) -> Clouds {
         let point = |sign: f64| move |&(x, transit): &(f64, f64)| (x, at + slope * x + sign * transit);
-        let mut clouds =
-            Clouds { upper: there.iter().map(point(1.0)).collect(), lower: back.iter().map(point(-1.0)).collect() };
+        let mut clouds = Clouds {
+            upper: there.iter().map(point(1.0)).collect(),
+            lower: back.iter().map(point(-1.0)).collect(),
+            ..Clouds::default()
+        };
         clouds.reduce();
         clouds
     }
@@ -185,7 +202,7 @@ mod tests {
         /// The hull touches what all points touch.
         #[test]
         fn nothing_is_lost_by_the_hull(points in prop::collection::vec((0.0..1e9, -1e6..1e6), 1..80), slope in -1e-3..1e-3) {
-            let whole = Clouds { upper: points.clone(), lower: points };
+            let whole = Clouds { upper: points.clone(), lower: points, ..Clouds::default() };
             let mut reduced = whole.clone();
             reduced.reduce();
             prop_assert!((whole.top(slope) - reduced.top(slope)).abs() < 1e-3);

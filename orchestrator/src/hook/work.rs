@@ -1,109 +1,54 @@
-//! What Slurm's hooks do. A hook never keeps a job from running, unless the configuration wants it to: whatever goes wrong is undone, is told in the log, and
-//! the hook ends well. It also ends in time: before Slurm would kill it.
+//! The work of a hook. It goes on when whoever started it is killed: a prolog is undone then, an epilog comes to its end.
 
+use super::{Moment, Outcome};
 use crate::config::Config;
 use crate::follow;
-use crate::job::{Hook, Job};
+use crate::job::Job;
 use crate::log::{Level, Log};
 use crate::remote::{Files, RemoteError, Ssh};
 use crate::session;
 use crate::undo::{self, Undone};
-use std::sync::mpsc;
-use std::thread;
+use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
-/// Before or after a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// Before it.
-    Prolog,
-    /// After it.
-    Epilog,
-}
-
-/// What a hook came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The job may go on.
-    Well,
-    /// Something failed; what follows from that is up to `run.fail_open`.
-    Failed,
-}
-
-/// How long before the deadline work must end, so that there is time to say so.
+/// How long before the hook's deadline work must end, so that there is time to say so.
 const SPARE: Duration = Duration::from_millis(500);
 
-/// Does what the hook is for, and is back by the deadline.
-pub fn run(moment: Moment, config: Config, job: Job) -> Outcome {
-    let end = Instant::now() + Duration::from_secs(u64::from(config.run.deadline_s));
+/// Does what a hook is for, tells the hook by a byte on the standard output, and waits for its answer on the standard input.
+pub fn work(moment: Moment, config: &Config, job: &Job) {
+    let patience = Duration::from_secs(u64::from(config.run.deadline_s));
     let log = Log::open(config.run.log.as_deref(), config.run.syslog, &format!("job {}", job.id));
-    if let Some(reason) = not_ours(moment, &job) {
-        return told(&log, Level::Info, &reason, Outcome::Well);
-    }
-    if moment == Moment::Prolog && !config.selects(&job) {
-        return Outcome::Well;
-    }
-    let (send, receive) = mpsc::channel();
-    let deadline = end.checked_sub(SPARE).unwrap_or(end);
-    let seconds = config.run.deadline_s;
-    // In a thread of its own, so that nothing that hangs or panics is in the way of the answer.
-    let worker = thread::Builder::new().spawn({
-        let log = log.clone();
-        move || {
-            let outcome = work(moment, &config, &job, &log, deadline);
-            // Nobody waits any more where the time is over.
-            let _ = send.send(outcome);
-        }
-    });
-    if let Err(error) = worker {
-        return told(&log, Level::Error, &format!("no thread: {error}"), Outcome::Failed);
-    }
-    match receive.recv_timeout(end.saturating_duration_since(Instant::now())) {
-        Ok(outcome) => outcome,
-        Err(mpsc::RecvTimeoutError::Timeout) => {
-            let text = format!(
-                "not done after {seconds} s (run.deadline_s): given up; the epilog or `ibscope capture undo` undoes what was begun"
-            );
-            told(&log, Level::Error, &text, Outcome::Failed)
-        }
-        Err(mpsc::RecvTimeoutError::Disconnected) => {
-            let text = "ibscope itself has failed; the epilog or `ibscope capture undo` undoes what was begun";
-            told(&log, Level::Error, text, Outcome::Failed)
+    let runner = match Ssh::new(config) {
+        Ok(runner) => runner,
+        Err(error) => return tell(no_way(&error, &log)),
+    };
+    let deadline = Instant::now() + patience.saturating_sub(SPARE);
+    match moment {
+        Moment::Epilog => tell(epilog(config, job, &runner, &log, deadline)),
+        Moment::Prolog => {
+            let outcome = prolog(config, job, &runner, &log, deadline);
+            tell(outcome);
+            if outcome == Outcome::Well && is_abandoned() {
+                log.say(Level::Warning, "the prolog was ended before it was done: what was begun is undone");
+                epilog(config, job, &runner, &log, Instant::now() + patience);
+            }
         }
     }
+}
+
+fn tell(outcome: Outcome) {
+    // Nobody may listen any more.
+    drop(io::stdout().write_all(&[outcome.byte()]).and_then(|()| io::stdout().flush()));
+}
+
+/// Slurm kills a prolog when its job is cancelled, and sometimes the epilog with it. The hook answers by a byte; it ends without one when it is killed.
+fn is_abandoned() -> bool {
+    !matches!(io::stdin().read(&mut [0]), Ok(1))
 }
 
 fn told(log: &Log, level: Level, text: &str, outcome: Outcome) -> Outcome {
     log.say(level, text);
     outcome
-}
-
-/// Why somebody else does the work. The hooks of a node run on every node of the job: one does it for all.
-fn not_ours(moment: Moment, job: &Job) -> Option<String> {
-    let matches = match job.hook? {
-        Hook::PrologSlurmctld | Hook::PrologSlurmd => moment == Moment::Prolog,
-        Hook::EpilogSlurmctld | Hook::EpilogSlurmd => moment == Moment::Epilog,
-    };
-    if !matches {
-        return Some(format!(
-            "{moment:?} was called as {:?}: nothing done; check the two scripts in slurm.conf",
-            job.hook?
-        ));
-    }
-    let of_node = matches!(job.hook, Some(Hook::PrologSlurmd | Hook::EpilogSlurmd));
-    let (here, first) = (job.hook_node.as_ref()?, job.nodes.first()?);
-    (of_node && here != first).then(|| format!("left to {first}, the job's first node"))
-}
-
-fn work(moment: Moment, config: &Config, job: &Job, log: &Log, deadline: Instant) -> Outcome {
-    let runner = match Ssh::new(config) {
-        Ok(runner) => runner,
-        Err(error) => return no_way(&error, log),
-    };
-    match moment {
-        Moment::Prolog => prolog(config, job, &runner, log, deadline),
-        Moment::Epilog => epilog(config, job, &runner, log, deadline),
-    }
 }
 
 fn no_way(error: &RemoteError, log: &Log) -> Outcome {

@@ -1,0 +1,110 @@
+//! `ibscope crosscheck`.
+
+use super::args::{Figures, Format, Reading};
+use super::files::Outputs;
+use super::input::{self, Needs};
+use super::{files, output};
+use crate::crosscheck::{self, Moments, Placement, Trace, WireKey};
+use crate::model::{PacketRecord, Profile};
+use crate::pipeline;
+use crate::report::crosscheck as report;
+use crate::report::figure;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// What `ibscope crosscheck` takes.
+#[derive(Debug, Args)]
+pub(super) struct Crosscheck {
+    /// One profile (NAME.ibp), or captures
+    #[arg(required = true, value_name = "PROFILE|CAPTURE")]
+    inputs: Vec<PathBuf>,
+    /// Trace of the application: an OTF2 archive (traces.otf2), or a table `src,dst,messages,bytes`
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    #[command(flatten)]
+    reading: Reading,
+    /// Which rank runs where: output of `mpirun --display-map`, a table `rank,host`, or a hostfile whose slots are filled in order [default: as the
+    /// trace says, or the capture]
+    #[arg(long, value_name = "FILE")]
+    placement: Option<PathBuf>,
+    /// Differences up to this percentage of the trace's messages and bytes do not matter
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = super::args::percent)]
+    tolerance: f64,
+    /// Compare collective operations alone, where the trace has no point-to-point messages
+    #[arg(long)]
+    collectives_only: bool,
+    /// Form of the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    #[command(flatten)]
+    figures: Figures,
+}
+
+/// Exit code where something differs and nothing explains it.
+const DIFFERS: u8 = 4;
+
+/// Holds what the wire showed against a trace.
+pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
+    input::check(&args.inputs)?;
+    input::whole(&args.inputs, &args.reading, "messages by communicator and tag")?;
+    let mut files = input::files(&args.inputs, &args.reading);
+    files.extend(args.placement.iter().map(PathBuf::as_path).chain([args.trace.as_path()]));
+    let figures = Outputs::open(&args.figures, &files)?;
+    // The trace first: whether it can be read is known soon, as a rule.
+    let trace = read_trace(&args.trace)?;
+    let placement = args.placement.as_deref().map(|path| {
+        let text = files::read(path)?;
+        anyhow::Ok(Placement::parse(path, &text, &trace.all_ranks())?)
+    });
+    let placement = placement.transpose()?;
+    let (profile, moments) = read_wire(args)?;
+    let placement = placement.unwrap_or_else(|| Placement::of(&trace, &profile));
+    let options = crosscheck::Options { tolerance_percent: args.tolerance, collectives_only: args.collectives_only };
+    let result = crosscheck::crosscheck(&trace, &profile, &moments, &placement, &options)?;
+    // Before the text: its reader may go away, and the figures are wanted all the same.
+    figures.finish(|| Ok(figure::crosscheck(&result)?))?;
+    output::results(|out| match args.format {
+        Format::Table => out.write_all(report::table(&result).as_bytes()),
+        Format::Csv => report::csv(&result, out),
+        Format::Json => report::json(&result, out),
+    })?;
+    output::notes(&result.notes);
+    input::notes(&args.inputs, &args.reading, &profile);
+    if !report::agrees(&result) {
+        return Ok(ExitCode::from(DIFFERS));
+    }
+    Ok(input::exit_code(&args.reading, &profile.coverage))
+}
+
+/// Reads a profile, or captures with the times of all messages.
+fn read_wire(args: &Crosscheck) -> anyhow::Result<(Profile, Moments<WireKey>)> {
+    let mut moments = Moments::default();
+    if args.inputs.iter().any(|path| pipeline::is_profile(path)) {
+        return Ok((input::profile(&args.inputs, &args.reading, Needs::default())?, moments));
+    }
+    input::check_captures("crosscheck", &args.inputs)?;
+    let mut options = input::options(&args.inputs, &args.reading)?;
+    options.bin_ns = None;
+    (options.read_times, options.read_sizes) = (false, false);
+    let mut stream = input::messages(&args.inputs, &options, false)?;
+    for row in stream.by_ref() {
+        let row = row?;
+        let envelope =
+            row.identity().filter(|identity| !identity.collective && row.raw.times_ns.0 != PacketRecord::NO_TIME);
+        if let (Some(src), Some(dst), Some(identity)) = (row.src_rank, row.dst_rank, envelope) {
+            moments.add((src, dst, identity.context, identity.tag), row.raw.times_ns.0);
+        }
+    }
+    moments.sort();
+    Ok((stream.profile().clone(), moments))
+}
+
+/// Reads a trace, whatever it is.
+fn read_trace(path: &Path) -> anyhow::Result<Trace> {
+    let is_table = files::begins(path, crosscheck::table::is_table);
+    if is_table {
+        return Ok(crosscheck::table::read(path, &files::read(path)?)?);
+    }
+    Ok(crosscheck::otf2::read(path)?)
+}

@@ -1,0 +1,185 @@
+//! `ibscope watch`.
+
+use super::args::Watch;
+use super::{input, output};
+use crate::model::{Live, Profile};
+use crate::pipeline::{self, Patience};
+use crate::report::live::{self, Progress};
+use crate::report::text;
+use anyhow::anyhow;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How long a key may wait, and how long the screen may be old where nothing comes.
+const KEY_WAIT: Duration = Duration::from_millis(50);
+/// Exit code of a program that a second signal ends before it has ended by itself: that of SIGINT.
+const INTERRUPTED: i32 = 130;
+
+/// Shows a capture while it grows, and its totals at the end.
+pub(super) fn run(args: &Watch) -> anyhow::Result<ExitCode> {
+    let reading = args.reading();
+    let inputs = [args.place.clone()];
+    if pipeline::is_profile(&args.place) {
+        return Err(anyhow!("{}: is a profile, which does not grow; `ibscope summary` shows it", args.place.display()));
+    }
+    let mut options = input::options(&inputs, &reading)?;
+    // As `analyze` does, so that its totals say the same.
+    options.bin_ns = Some(args.bin);
+    let writer = args.output.as_deref().map(pipeline::Writer::create).transpose()?;
+    let patience = Patience { until_now: args.once, ..Patience::default() };
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&patience.stop))?;
+        flag::register(signal, Arc::clone(&patience.stop))?;
+    }
+    let interval = Duration::from_nanos(args.interval.unsigned_abs());
+    let (send, looks) = mpsc::channel();
+    let mut watched = Watched {
+        args,
+        interval,
+        patience: &patience,
+        looks,
+        progress: Progress::new(options.names.clone()),
+        before: None,
+    };
+    let profile = std::thread::scope(|scope| {
+        let work = || {
+            // Nobody listens any more where the user has gone.
+            let show = |live| drop(send.send(live));
+            let result = pipeline::watch(&args.place, &options, &patience, interval, &show);
+            drop(send);
+            result
+        };
+        let worker = scope.spawn(work);
+        let shown = watched.show();
+        // Also where the screen or standard output is gone.
+        patience.stop.store(true, Ordering::Relaxed);
+        let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        shown?;
+        anyhow::Ok(result?)
+    })?;
+    let Some(profile) = profile else {
+        output::say("ibscope: ended before the first packet came");
+        return Ok(ExitCode::SUCCESS);
+    };
+    if let Some(writer) = writer {
+        writer.finish(&profile)?;
+    }
+    finish(args, &profile)
+}
+
+fn finish(args: &Watch, profile: &Profile) -> anyhow::Result<ExitCode> {
+    let style = output::style(args.color);
+    output::results(|out| out.write_all(text::summary(profile, &style).as_bytes()))?;
+    if let Some(place) = &args.output {
+        output::say(&format!("profile written to {}", place.display()));
+    }
+    let reading = args.reading();
+    input::rankmap_notes(&reading, profile);
+    Ok(input::exit_code(&reading, &profile.coverage))
+}
+
+/// The side of the user.
+struct Watched<'a> {
+    args: &'a Watch,
+    interval: Duration,
+    patience: &'a Patience,
+    looks: Receiver<Live>,
+    progress: Progress,
+    /// The last look.
+    before: Option<Instant>,
+}
+
+impl Watched<'_> {
+    /// Shows what comes until it ends.
+    fn show(&mut self) -> io::Result<()> {
+        let has_screen = io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        if self.args.once {
+            // Until the other side hangs up.
+            while self.looks.recv().is_ok() {}
+            return Ok(());
+        }
+        if self.args.lines || !has_screen {
+            return self.lines();
+        }
+        // A panic restores the terminal too.
+        let mut terminal = ratatui::try_init()?;
+        let shown = self.screen(&mut terminal);
+        ratatui::restore();
+        shown
+    }
+
+    fn lines(&mut self) -> io::Result<()> {
+        let mut has_header = false;
+        while let Ok(look) = self.looks.recv() {
+            self.look(look);
+            output::results(|out| {
+                if !has_header {
+                    writeln!(out, "{}", live::header())?;
+                }
+                writeln!(out, "{}", live::line(&self.progress))
+            })?;
+            has_header = true;
+        }
+        if has_header { output::results(|out| writeln!(out)) } else { Ok(()) }
+    }
+
+    fn screen(&mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        let color = output::style(self.args.color).color;
+        let place = self.args.place.display().to_string();
+        loop {
+            let state = match (self.patience.is_over(), self.before.is_none()) {
+                (true, _) => "ending",
+                (false, true) => "waiting for packets",
+                (false, false) => "following",
+            };
+            terminal.draw(|frame| live::draw(frame, &self.progress, (&place, state), self.interval, color))?;
+            loop {
+                match self.looks.recv_timeout(KEY_WAIT) {
+                    Ok(look) => {
+                        self.look(look);
+                        break;
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                }
+                if self.keys()? {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes the sums as they are now. The first come one interval after the first packet, however long that was waited for.
+    fn look(&mut self, live: Live) {
+        let now = Instant::now();
+        self.progress.look(live, self.before.map_or(self.interval, |before| now - before));
+        self.before = Some(now);
+    }
+
+    /// Looks for keys without waiting; true where the screen is to be drawn again.
+    fn keys(&self) -> io::Result<bool> {
+        let mut draws = false;
+        while event::poll(Duration::ZERO)? {
+            match event::read()? {
+                Event::Resize(..) => draws = true,
+                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                    let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                    if is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+                        self.patience.stop.store(true, Ordering::Relaxed);
+                        draws = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(draws)
+    }
+}

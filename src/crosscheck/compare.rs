@@ -1,0 +1,362 @@
+//! The comparison, pair by pair, and what explains a difference.
+
+use super::contexts::Contexts;
+use super::placement::Placement;
+use super::trace::{EZTRACE_TAGS, StreamKey, Sums, Trace, Tracer, fold};
+use super::wire::{Traffic, Wire};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the comparison of a pair of ranks came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Messages and bytes are the same.
+    Equal,
+    /// They differ, and why is known.
+    Explained,
+    /// They differ by no more than the tolerance.
+    Tolerated,
+    /// They differ.
+    Unexplained,
+}
+
+impl Verdict {
+    /// The name used in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Equal => "equal",
+            Self::Explained => "explained",
+            Self::Tolerated => "tolerated",
+            Self::Unexplained => "unexplained",
+        }
+    }
+}
+
+/// What explains a difference, or a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Both ranks run on one node: their messages never reach the wire.
+    SameNode,
+    /// The tracer's own messages, which it leaves out of its trace.
+    Tracer,
+    /// They were sent before the capture began, or after it ended.
+    OutsideCapture,
+    /// The capture lost packets of the pair.
+    Lost,
+    /// Nothing that went between the two ranks was captured: another port, or another network.
+    NotCaptured,
+}
+
+impl Cause {
+    /// In words.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::SameNode => "same node",
+            Self::Tracer => "tracer's own messages",
+            Self::OutsideCapture => "before or after the capture",
+            Self::Lost => "lost in the capture",
+            Self::NotCaptured => "not captured",
+        }
+    }
+}
+
+/// Two ranks, sender and receiver, in the trace and on the wire.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pair {
+    /// World rank of the sender.
+    pub src: u32,
+    /// World rank of the receiver.
+    pub dst: u32,
+    /// Point-to-point messages in the trace.
+    pub trace: Sums,
+    /// Point-to-point messages on the wire, all of them.
+    pub wire: Sums,
+    /// Those of them that are the tracer's own.
+    pub tracer: Sums,
+    /// Messages that the trace has and the wire has not, for a reason that is known.
+    pub missing: Sums,
+    /// What the comparison came to.
+    pub verdict: Verdict,
+    /// What explains a difference.
+    pub causes: Vec<Cause>,
+    /// Tags of which messages differ without a reason.
+    pub differences: Vec<Difference>,
+    /// All bytes on the wire from the sender to the receiver: headers, acknowledgements and collectives included.
+    pub wire_bytes: u64,
+    /// InfiniBand payload of them.
+    pub payload_bytes: u64,
+    /// Wire bytes of packets that were sent again.
+    pub retransmitted_wire_bytes: u64,
+}
+
+/// Messages of one tag that differ.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The tag; `None` where tags are not told apart.
+    pub tag: Option<i32>,
+    /// Communicators of the trace, and context ids of the wire, with such messages.
+    pub communicators: Vec<String>,
+    /// See above.
+    pub contexts: Vec<u32>,
+    /// In the trace.
+    pub trace: Sums,
+    /// On the wire.
+    pub wire: Sums,
+}
+
+impl Pair {
+    /// What is left unexplained on the wire beyond the trace: messages and bytes, negative where the trace has more.
+    #[must_use]
+    pub fn excess(&self) -> (i128, i128) {
+        let of = |of: fn(&Sums) -> u64| {
+            i128::from(of(&self.wire)) - i128::from(of(&self.tracer)) - i128::from(of(&self.trace))
+                + i128::from(of(&self.missing))
+        };
+        (of(|sums| sums.messages), of(|sums| sums.bytes))
+    }
+}
+
+/// The messages of a pair by tag, on both sides.
+#[derive(Clone, Debug, Default)]
+struct Side {
+    trace: BTreeMap<Option<i32>, Sums>,
+    wire: BTreeMap<Option<i32>, Sums>,
+    tracer: Sums,
+    communicators: BTreeMap<Option<i32>, BTreeSet<u32>>,
+    contexts: BTreeMap<Option<i32>, BTreeSet<u32>>,
+    /// Messages of the trace that were sent before or after the capture.
+    outside: BTreeMap<Option<i32>, u64>,
+}
+
+/// What a comparison needs beside the trace.
+pub(super) struct Known<'a> {
+    pub(super) wire: &'a Wire,
+    pub(super) contexts: &'a Contexts,
+    pub(super) placement: &'a Placement,
+    /// Messages of the trace that were sent before or after the capture, by sender, receiver and tag.
+    pub(super) outside: &'a BTreeMap<(u32, u32, Option<i32>), u64>,
+}
+
+/// Compares all pairs of ranks between which the trace or the wire has messages.
+pub(super) fn pairs(trace: &Trace, known: &Known<'_>, tolerance_percent: f64) -> Vec<Pair> {
+    let Known { wire, contexts, placement, outside } = known;
+    let mut sides: BTreeMap<(u32, u32), Side> = BTreeMap::new();
+    let by_pair = trace.tracer == Tracer::Table;
+    // The wire first: whether its tags are known decides how those of the trace are added up.
+    let mut unnamed = BTreeSet::new();
+    for (pair, envelope, _) in wire.messages() {
+        if envelope.is_none() {
+            unnamed.insert(pair);
+        }
+    }
+    let tag_of = |pair: (u32, u32), tag: Option<i32>| {
+        let mut key = StreamKey { src: pair.0, dst: pair.1, communicator: 0, tag };
+        if by_pair || unnamed.contains(&pair) {
+            key.tag = None;
+        } else if trace.sends.is_folded() {
+            fold(&mut key);
+        }
+        key.tag
+    };
+    for (pair, envelope, sums) in wire.messages() {
+        let side = sides.entry(pair).or_default();
+        let sums = Sums { messages: sums.messages, bytes: sums.mpi_bytes };
+        match envelope {
+            Some(envelope) if contexts.tracer == Some(envelope.context) => side.tracer += sums,
+            _ => {
+                let tag = tag_of(pair, envelope.map(|envelope| envelope.tag));
+                *side.wire.entry(tag).or_default() += sums;
+                side.contexts.entry(tag).or_default().extend(envelope.map(|envelope| envelope.context));
+            }
+        }
+    }
+    for (key, stream) in trace.sends.sorted() {
+        let pair = (key.src, key.dst);
+        let side = sides.entry(pair).or_default();
+        let tag = tag_of(pair, key.tag);
+        *side.trace.entry(tag).or_default() += stream.sums;
+        side.communicators.entry(tag).or_default().insert(key.communicator);
+    }
+    let ends = (trace.tracer == Tracer::Eztrace).then(|| Ends::of(wire));
+    sides
+        .into_iter()
+        .map(|((src, dst), mut side)| {
+            let of_pair = (src, dst, Some(i32::MIN))..=(src, dst, Some(i32::MAX));
+            for (&(.., tag), messages) in outside.range(of_pair) {
+                *side.outside.entry(tag_of((src, dst), tag)).or_default() += messages;
+            }
+            let traffic = wire.traffic.get(&(src, dst)).copied().unwrap_or_default();
+            let back = wire.traffic.get(&(dst, src)).copied().unwrap_or_default();
+            let is_same_node = placement.is_same_node(src, dst);
+            let seen = Seen { traffic, is_captured: traffic.packets + back.packets > 0, is_same_node };
+            let is_tracers = ends.as_ref().is_some_and(|ends| dst == 0 && ends.eztrace_is_last(src));
+            side.judge((src, dst), &seen, trace, is_tracers, tolerance_percent)
+        })
+        .collect()
+}
+
+/// When each rank sent its last messages.
+#[derive(Default)]
+struct Ends {
+    /// Of the program.
+    program: BTreeMap<u32, i64>,
+    /// Those that may be eztrace's.
+    tracer: BTreeMap<u32, i64>,
+}
+
+impl Ends {
+    fn of(wire: &Wire) -> Self {
+        let mut ends = Self::default();
+        for ((src, dst), envelope, sums) in wire.messages() {
+            let (Some(envelope), Some((_, last_ns))) = (envelope, sums.times_ns) else { continue };
+            let is_tracers = dst == 0 && envelope.world && EZTRACE_TAGS.contains(&envelope.tag);
+            let last = if is_tracers { &mut ends.tracer } else { &mut ends.program };
+            last.entry(src).and_modify(|last| *last = last_ns.max(*last)).or_insert(last_ns);
+        }
+        ends
+    }
+
+    /// eztrace sends when the program is done.
+    fn eztrace_is_last(&self, src: u32) -> bool {
+        self.tracer.get(&src) >= self.program.get(&src)
+    }
+}
+
+/// What is known of a pair beside its messages.
+struct Seen {
+    traffic: Traffic,
+    is_captured: bool,
+    is_same_node: bool,
+}
+
+impl Side {
+    fn judge(
+        mut self,
+        (src, dst): (u32, u32),
+        seen: &Seen,
+        trace: &Trace,
+        is_eztrace: bool,
+        tolerance_percent: f64,
+    ) -> Pair {
+        let mut causes = BTreeSet::new();
+        let total = |sums: &BTreeMap<Option<i32>, Sums>| {
+            let mut total = Sums::default();
+            sums.values().for_each(|sums| total += *sums);
+            total
+        };
+        let in_trace = total(&self.trace);
+        let mut on_wire = total(&self.wire);
+        on_wire += self.tracer;
+        if is_eztrace {
+            let own = self.eztrace();
+            self.tracer += own;
+        }
+        if self.tracer.messages > 0 {
+            causes.insert(Cause::Tracer);
+        }
+        let mut missing = Sums::default();
+        let mut differences = Vec::new();
+        let tags: BTreeSet<Option<i32>> = self.trace.keys().chain(self.wire.keys()).copied().collect();
+        for tag in tags {
+            let of = |sums: &BTreeMap<Option<i32>, Sums>| sums.get(&tag).copied().unwrap_or_default();
+            let (expected, found) = (of(&self.trace), of(&self.wire));
+            if expected == found {
+                continue;
+            }
+            let lacking = expected.messages.checked_sub(found.messages).zip(expected.bytes.checked_sub(found.bytes));
+            let lacking = lacking.filter(|(messages, _)| *messages > 0);
+            let cause = lacking.and_then(|(messages, _)| {
+                let outside = self.outside.get(&tag).copied().unwrap_or(0);
+                seen.cause(found, messages, outside, missing.messages)
+            });
+            if let (Some(cause), Some((messages, bytes))) = (cause, lacking) {
+                causes.insert(cause);
+                missing += Sums { messages, bytes };
+                continue;
+            }
+            let communicators = self.communicators.get(&tag).into_iter().flatten();
+            let label = |index: &u32| trace.communicators.get(*index as usize).map(super::trace::Communicator::label);
+            differences.push(Difference {
+                tag,
+                communicators: communicators.filter_map(label).collect(),
+                contexts: self.contexts.get(&tag).into_iter().flatten().copied().collect(),
+                trace: expected,
+                wire: found,
+            });
+        }
+        let mut pair = Pair {
+            src,
+            dst,
+            trace: in_trace,
+            wire: on_wire,
+            tracer: self.tracer,
+            missing,
+            verdict: Verdict::Equal,
+            causes: causes.into_iter().collect(),
+            differences,
+            wire_bytes: seen.traffic.wire_bytes,
+            payload_bytes: seen.traffic.payload_bytes,
+            retransmitted_wire_bytes: seen.traffic.retransmitted_wire_bytes,
+        };
+        let (messages, bytes) = pair.excess();
+        let within = |excess: i128, of: u64| {
+            excess == 0
+                || tolerance_percent > 0.0 && excess.unsigned_abs() as f64 * 100.0 <= tolerance_percent * of as f64
+        };
+        pair.verdict = match (pair.differences.is_empty(), pair.causes.is_empty()) {
+            (true, true) => Verdict::Equal,
+            (true, false) => Verdict::Explained,
+            _ if tolerance_percent > 0.0 && within(messages, in_trace.messages) && within(bytes, in_trace.bytes) => {
+                Verdict::Tolerated
+            }
+            _ => Verdict::Unexplained,
+        };
+        pair
+    }
+
+    /// Takes eztrace's own messages out of those of the wire: at the end each rank sends rank 0 of `MPI_COMM_WORLD` two of tag 17 (4 bytes
+    /// each) for every three of tag 18. Only what the trace does not have is taken, and only where it is just that.
+    fn eztrace(&mut self) -> Sums {
+        let beyond = |tag: i32| {
+            let of = |sums: &BTreeMap<Option<i32>, Sums>| sums.get(&Some(tag)).copied().unwrap_or_default();
+            let (expected, found) = (of(&self.trace), of(&self.wire));
+            let messages = found.messages.checked_sub(expected.messages)?;
+            Some(Sums { messages, bytes: found.bytes.checked_sub(expected.bytes)? })
+        };
+        let [Some(first), Some(second)] = EZTRACE_TAGS.map(beyond) else { return Sums::default() };
+        if first.messages == 0 || first.bytes != 4 * first.messages || 3 * first.messages != 2 * second.messages {
+            return Sums::default();
+        }
+        for (tag, own) in EZTRACE_TAGS.into_iter().zip([first, second]) {
+            if let Some(sums) = self.wire.get_mut(&Some(tag)) {
+                sums.messages -= own.messages;
+                sums.bytes -= own.bytes;
+            }
+        }
+        let mut own = first;
+        own += second;
+        own
+    }
+}
+
+impl Seen {
+    /// Why `messages` of the trace are not on the wire, where `found` of the same tag are, of which `outside` were sent before or after the capture, and
+    /// `before` of other tags are missing too.
+    fn cause(&self, found: Sums, messages: u64, outside: u64, before: u64) -> Option<Cause> {
+        if self.is_same_node && found.messages == 0 {
+            Some(Cause::SameNode)
+        } else if !self.is_captured {
+            Some(Cause::NotCaptured)
+        } else if messages <= outside {
+            Some(Cause::OutsideCapture)
+        } else if before + messages <= self.traffic.lost_packets {
+            Some(Cause::Lost)
+        } else {
+            None
+        }
+    }
+}

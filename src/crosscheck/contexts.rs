@@ -1,0 +1,98 @@
+//! Which context id on the wire is which communicator of the trace, and which are none of them.
+//!
+//! A context id may stand for several communicators: disjoint ones share one, and a freed one is given again. A communicator has one context. So each
+//! communicator looks for the context that has most of its messages between the same ranks with the same tags; contexts that none has found
+//! belong to somebody else.
+
+use super::trace::{StreamKey, Trace, Tracer, fold};
+use super::wire::Wire;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The contexts of the program, and that of its tracer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Contexts {
+    /// By index of the communicator.
+    pub(super) of: BTreeMap<u32, u32>,
+    /// Contexts that are communicators of the program.
+    own: BTreeSet<u32>,
+    /// The context of the tracer's own communicator.
+    pub(super) tracer: Option<u32>,
+}
+
+impl Contexts {
+    /// Finds them.
+    pub(super) fn find(trace: &Trace, wire: &Wire) -> Self {
+        let mut contexts = Self::default();
+        contexts.own.extend(
+            wire.messages()
+                .filter_map(|(_, envelope, _)| envelope.filter(|envelope| envelope.world))
+                .map(|world| world.context),
+        );
+        // By sender, receiver and tag: context, sender in it, messages.
+        let mut seen: BTreeMap<(u32, u32, Option<i32>), Vec<(u32, u32, u64)>> = BTreeMap::new();
+        for ((src, dst), envelope, sums) in wire.messages() {
+            let Some(envelope) = envelope else { continue };
+            let mut key = StreamKey { src, dst, communicator: 0, tag: Some(envelope.tag) };
+            if trace.sends.is_folded() {
+                fold(&mut key);
+            }
+            seen.entry((src, dst, key.tag)).or_default().push((envelope.context, envelope.rank, sums.messages));
+        }
+        let mut scores: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
+        for (key, stream) in trace.sends.sorted() {
+            let communicator = trace.communicators.get(key.communicator as usize);
+            for &(context, rank, messages) in seen.get(&(key.src, key.dst, key.tag)).into_iter().flatten() {
+                let is_member = communicator.is_some_and(|communicator| {
+                    let remote = communicator.remote.iter().flatten();
+                    let at = |members: &[u32]| members.get(rank as usize) == Some(&key.src);
+                    at(&communicator.members)
+                        || communicator.remote.is_some() && at(&remote.copied().collect::<Vec<_>>())
+                });
+                if is_member {
+                    let scores = scores.entry(key.communicator).or_default();
+                    *scores.entry(context).or_default() += messages.min(stream.sums.messages);
+                }
+            }
+        }
+        for (communicator, scores) in scores {
+            let best = scores.into_iter().max_by_key(|(context, score)| (*score, std::cmp::Reverse(*context)));
+            contexts.of.extend(best.map(|(context, _)| (communicator, context)));
+        }
+        contexts.own.extend(contexts.of.values().copied());
+        contexts.tracer = tracers(trace, wire, &contexts.own);
+        contexts
+    }
+}
+
+/// The context of Score-P's duplicate of `MPI_COMM_WORLD`: the first that no communicator of the trace has, with messages of tag 0 alone, each rank's
+/// before its first message of the program or after its last.
+fn tracers(trace: &Trace, wire: &Wire, own: &BTreeSet<u32>) -> Option<u32> {
+    if !matches!(trace.tracer, Tracer::ScoreP(_)) {
+        return None;
+    }
+    let mut program: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
+    for ((src, _), envelope, sums) in wire.messages() {
+        if envelope.is_some_and(|envelope| own.contains(&envelope.context))
+            && let Some((first_ns, last_ns)) = sums.times_ns
+        {
+            let times = program.entry(src).or_insert((first_ns, last_ns));
+            *times = (first_ns.min(times.0), last_ns.max(times.1));
+        }
+    }
+    let is_amid =
+        |src: u32, time_ns: i64| program.get(&src).is_some_and(|(first, last)| (first..last).contains(&&time_ns));
+    let mut candidates: BTreeMap<u32, i64> = BTreeMap::new();
+    let mut refused = BTreeSet::new();
+    for ((src, _), envelope, sums) in wire.messages() {
+        let Some(envelope) = envelope.filter(|envelope| !own.contains(&envelope.context)) else { continue };
+        let is_amid = sums.times_ns.is_some_and(|(first, last)| is_amid(src, first) || is_amid(src, last));
+        if envelope.tag != 0 || envelope.rank != src || is_amid {
+            refused.insert(envelope.context);
+        }
+        let first_ns = sums.times_ns.map_or(i64::MAX, |times| times.0);
+        let earliest = candidates.entry(envelope.context).or_insert(first_ns);
+        *earliest = first_ns.min(*earliest);
+    }
+    candidates.retain(|context, _| !refused.contains(context));
+    candidates.into_iter().min_by_key(|(context, first_ns)| (*first_ns, *context)).map(|(context, _)| context)
+}

@@ -1,0 +1,269 @@
+//! What the wire showed, held against what a trace of the application says.
+//!
+//! 1. [`otf2`] reads an OTF2 archive by `otf2-print`, [`table`] a plain table; both come to a [`Trace`], sums by sender, receiver, communicator and
+//!    tag.
+//! 2. [`Placement`] says which ranks share a node: their messages never reach the wire.
+//! 3. `contexts` finds which context id on the wire is which communicator, and which is the tracer's own.
+//! 4. [`crosscheck`] compares messages and bytes of each pair of ranks, and says what explains a difference. Collective operations stand apart: what
+//!    the trace promises beside what the wire carried.
+//!
+//! Nothing here holds a trace or a capture in memory: both sides are sums by stream when they meet.
+
+mod archive;
+mod clocks;
+mod collectives;
+mod compare;
+mod contexts;
+mod moments;
+pub mod otf2;
+mod placement;
+pub mod table;
+mod trace;
+mod wire;
+
+pub use clocks::{Clocks, Delays, RankClock, WireKey};
+pub use collectives::{CollectiveCalls, CollectivePair};
+pub use compare::{Cause, Difference, Pair, Verdict};
+pub use moments::Moments;
+pub use otf2::TraceError;
+pub use placement::Placement;
+pub use trace::{Sums, Trace, Tracer};
+
+use crate::model::Profile;
+use contexts::Contexts;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use wire::Wire;
+
+/// What the comparison came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Crosscheck {
+    /// The trace, as the user named it.
+    pub trace: String,
+    /// What wrote it.
+    pub tracer: String,
+    /// Events in it; of a table, messages.
+    pub events: u64,
+    /// What told which ranks share a node.
+    pub placement: &'static str,
+    /// All traffic between known ranks.
+    pub traffic: Traffic,
+    /// Node of each rank, where it is known.
+    pub nodes: BTreeMap<u32, String>,
+    /// Differences up to this percentage of the trace's messages and bytes do not matter.
+    pub tolerance_percent: f64,
+    /// Pairs of ranks, point-to-point, sorted by sender and receiver.
+    pub pairs: Vec<Pair>,
+    /// The clocks of the trace against that of the capture.
+    pub clocks: Clocks,
+    /// Collective operations called.
+    pub collective_calls: Vec<CollectiveCalls>,
+    /// Collective operations by pair of ranks on different nodes, sorted by operation, sender and receiver.
+    pub collectives: Vec<CollectivePair>,
+    /// One-sided operations in the trace between ranks on different nodes.
+    pub one_sided: Vec<OneSided>,
+    /// Things the reader of the result must know, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// All that was captured between ranks that are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// MPI bytes, of point-to-point messages and collective operations.
+    pub mpi_bytes: u64,
+    /// InfiniBand payload.
+    pub payload_bytes: u64,
+    /// LRH to VCRC, or whole Ethernet frames.
+    pub wire_bytes: u64,
+    /// Those of packets that were sent again.
+    pub retransmitted_wire_bytes: u64,
+}
+
+/// One-sided operations between two ranks, as the trace has them. On the wire they are READs, WRITEs and atomics without an envelope.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OneSided {
+    /// World rank that the bytes come from.
+    pub src: u32,
+    /// World rank that they go to.
+    pub dst: u32,
+    /// Operations and bytes.
+    pub trace: Sums,
+}
+
+/// A comparison that would say nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum CrosscheckError {
+    /// The profile has nothing to compare.
+    #[error(
+        "the profile has no table of messages by communicator and tag, which `analyze` writes since version 0.2: analyse the captures again, or give them \
+         instead of the profile"
+    )]
+    NoStreams,
+    /// MPI was not looked for.
+    #[error(
+        "MPI messages were not looked for: the profile was written by `analyze --no-mpi`; analyse the captures again without it"
+    )]
+    NoMpi,
+    /// No rank is known.
+    #[error(
+        "no rank is known on the wire, so nothing can be compared: no MPI library was recognised; give --rankmap if the capture does not show ranks"
+    )]
+    NoRanks,
+    /// The trace has no messages, and the wire has.
+    #[error(
+        "the trace holds no point-to-point message, and the wire shows {messages} of the program ({bytes} bytes): they were not recorded. Score-P: is p2p among \
+         SCOREP_MPI_ENABLE_GROUPS, and did no filter exclude MPI_Send and the like? Collective operations alone can be compared with --collectives-only"
+    )]
+    NoMessages {
+        /// On the wire.
+        messages: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// The two have nothing in common.
+    #[error(
+        "the trace and the capture have no message in common: of {in_trace} messages between ranks on different nodes in the trace and {on_wire} on the wire \
+         no pair of ranks has both. Are they of the same run, and are the ranks right (`ibscope ranks`, --rankmap)?"
+    )]
+    NothingInCommon {
+        /// In the trace.
+        in_trace: u64,
+        /// On the wire.
+        on_wire: u64,
+    },
+}
+
+/// How to compare.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Options {
+    /// Differences up to this percentage of the trace's messages and bytes do not matter.
+    pub tolerance_percent: f64,
+    /// Leave point-to-point messages alone.
+    pub collectives_only: bool,
+}
+
+/// Compares a trace with a profile. `moments` are the times of the messages on the wire, where captures were read.
+pub fn crosscheck(
+    trace: &Trace,
+    profile: &Profile,
+    moments: &Moments<WireKey>,
+    placement: &Placement,
+    options: &Options,
+) -> Result<Crosscheck, CrosscheckError> {
+    if !profile.mpi_read {
+        return Err(CrosscheckError::NoMpi);
+    }
+    if profile.ranks.is_empty() {
+        return Err(CrosscheckError::NoRanks);
+    }
+    let wire = Wire::of(profile).ok_or(CrosscheckError::NoStreams)?;
+    let contexts = Contexts::find(trace, &wire);
+    let mut notes = trace.notes.clone();
+    let clocks = clocks::fit(trace, &wire, moments, &contexts);
+    let outside = clocks::outside(trace, &clocks, captured_ns(profile));
+    let known = compare::Known { wire: &wire, contexts: &contexts, placement, outside: &outside };
+    let mut pairs = compare::pairs(trace, &known, options.tolerance_percent);
+    if options.collectives_only {
+        pairs.clear();
+    } else {
+        refuse(trace, &pairs, placement)?;
+    }
+    notes.extend(remarks(trace, &wire, &pairs, placement, profile));
+    let (collectives, is_cut) = collectives::pairs(trace, &wire, &contexts, placement);
+    if is_cut {
+        notes.push(
+            "promises of collective operations on communicators of more than 1024 ranks are not told by pair"
+                .to_owned(),
+        );
+    }
+    let one_sided = trace.rma.iter().filter(|((src, dst), _)| !placement.is_same_node(*src, *dst));
+    let node = |rank: u32| Some((rank, placement.node(rank)?.to_owned()));
+    Ok(Crosscheck {
+        trace: trace.name.clone(),
+        tracer: trace.tracer.name().to_owned(),
+        events: trace.events,
+        placement: placement.source,
+        traffic: wire.total(),
+        nodes: trace.all_ranks().into_iter().filter_map(node).collect(),
+        tolerance_percent: options.tolerance_percent,
+        pairs,
+        clocks,
+        collective_calls: collectives::calls(trace),
+        collectives,
+        one_sided: one_sided.map(|(&(src, dst), &trace)| OneSided { src, dst, trace }).collect(),
+        notes,
+    })
+}
+
+/// Time of the first and last packet that was captured.
+fn captured_ns(profile: &Profile) -> (i64, i64) {
+    let times = profile.connections.iter().map(|row| (row.first_time_ns, row.last_time_ns));
+    times.fold((i64::MAX, i64::MIN), |all, row| (all.0.min(row.0), all.1.max(row.1)))
+}
+
+/// Refuses to call everything different.
+fn refuse(trace: &Trace, pairs: &[Pair], placement: &Placement) -> Result<(), CrosscheckError> {
+    let own = |pair: &Pair| Sums {
+        messages: pair.wire.messages.saturating_sub(pair.tracer.messages),
+        bytes: pair.wire.bytes.saturating_sub(pair.tracer.bytes),
+    };
+    let mut on_wire = Sums::default();
+    pairs.iter().for_each(|pair| on_wire += own(pair));
+    if on_wire.messages > 0 && trace.sends.total().messages == 0 {
+        return Err(CrosscheckError::NoMessages { messages: on_wire.messages, bytes: on_wire.bytes });
+    }
+    let between = || pairs.iter().filter(|pair| !placement.is_same_node(pair.src, pair.dst));
+    let in_trace: u64 = between().map(|pair| pair.trace.messages).sum();
+    let has_both = between().any(|pair| pair.trace.messages > 0 && own(pair).messages > 0);
+    if in_trace > 0 && !has_both {
+        return Err(CrosscheckError::NothingInCommon { in_trace, on_wire: on_wire.messages });
+    }
+    Ok(())
+}
+
+/// What is worth a look beside the pairs.
+fn remarks(trace: &Trace, wire: &Wire, pairs: &[Pair], placement: &Placement, profile: &Profile) -> Vec<String> {
+    let mut notes = Vec::new();
+    let unreceived = trace.sends.total().messages.checked_sub(trace.receives.total().messages).unwrap_or(0);
+    if trace.receives.total().messages > 0 && unreceived > 0 {
+        notes.push(format!("{unreceived} messages of the trace were sent and, as it says, never received"));
+    }
+    if wire.unknown.messages > 0 {
+        notes.push(format!(
+            "{} messages ({} bytes) on the wire are of processes whose rank is not known, and are compared with nothing: `ibscope ranks` shows which, \
+             --rankmap names them",
+            wire.unknown.messages, wire.unknown.bytes
+        ));
+    }
+    let together: Vec<&Pair> =
+        pairs.iter().filter(|pair| pair.wire.messages > 0 && placement.is_same_node(pair.src, pair.dst)).collect();
+    if let Some(first) = together.first() {
+        notes.push(format!(
+            "{} pairs of ranks of one node, as {} says, have messages on the wire, ranks {} and {} among them: is the placement right?",
+            together.len(),
+            placement.source,
+            first.src,
+            first.dst
+        ));
+    }
+    let unplaced = trace.all_ranks().into_iter().filter(|rank| placement.node(*rank).is_none()).count();
+    if unplaced > 0 {
+        notes.push(format!("of {unplaced} ranks it is not known on which node they run: give --placement"));
+    }
+    let wire_nodes = placement::of_profile(profile);
+    let differs = pairs.iter().find(|pair| {
+        let [src, dst] = [pair.src, pair.dst].map(|rank| wire_nodes.get(&rank));
+        src.is_some() && src == dst && pair.src != pair.dst && !placement.is_same_node(pair.src, pair.dst)
+    });
+    if let Some(pair) = differs {
+        notes.push(format!(
+            "ranks {} and {} are at one endpoint of the capture and on two nodes as {} says",
+            pair.src, pair.dst, placement.source
+        ));
+    }
+    let missed = pairs.iter().filter(|pair| pair.causes.contains(&Cause::NotCaptured)).count();
+    if missed > 0 {
+        notes.push(format!("of {missed} pairs of ranks on different nodes nothing at all was captured: their ports were not, or they use another network"));
+    }
+    notes
+}

@@ -1,0 +1,60 @@
+//! Times of single messages by stream, while they are few enough to be kept.
+
+use std::hash::Hash;
+
+use foldhash::HashMap;
+
+/// Messages whose time is kept, 8 bytes each; of longer runs there is the first and the last of each stream.
+const MAX_MOMENTS: usize = 1 << 21;
+
+/// Times by stream.
+#[derive(Clone, Debug)]
+pub struct Moments<K> {
+    /// `None` once there were too many.
+    streams: Option<HashMap<K, Vec<i64>>>,
+    count: usize,
+}
+
+impl<K> Default for Moments<K> {
+    fn default() -> Self {
+        Self { streams: Some(HashMap::default()), count: 0 }
+    }
+}
+
+impl<K: Eq + Hash> Moments<K> {
+    /// Adds the time of a message.
+    pub fn add(&mut self, key: K, time_ns: i64) {
+        self.count += 1;
+        if self.count > MAX_MOMENTS {
+            self.streams = None;
+        }
+        if let Some(streams) = &mut self.streams {
+            streams.entry(key).or_default().push(time_ns);
+        }
+    }
+
+    /// Sorts the times of each stream.
+    pub fn sort(&mut self) {
+        self.streams.iter_mut().flat_map(HashMap::values_mut).for_each(|times| times.sort_unstable());
+    }
+
+    /// The times of a stream; `None` where they were not kept.
+    pub fn of(&self, key: &K) -> Option<&[i64]> {
+        self.streams.as_ref()?.get(key).map(Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_kept_while_they_are_few() {
+        let mut moments = Moments::default();
+        [5, 3, 4].into_iter().for_each(|time_ns| moments.add('a', time_ns));
+        moments.sort();
+        assert_eq!((moments.of(&'a'), moments.of(&'b')), (Some(&[3, 4, 5][..]), None));
+        (0..MAX_MOMENTS as i64).for_each(|time_ns| moments.add('b', time_ns));
+        assert_eq!((moments.of(&'a'), moments.of(&'b')), (None, None));
+    }
+}

@@ -1,0 +1,94 @@
+//! What the wire showed, by rank: the profile's streams and traffic.
+
+use super::trace::Sums;
+use crate::model::profile::StreamEnvelope;
+use crate::model::{Kind, Profile, RankIndex, StreamSums};
+use ibscope_parsers::mpi::Operation;
+use std::collections::BTreeMap;
+
+/// Messages and traffic between ranks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wire {
+    /// MPI messages by sender, receiver, envelope and operation.
+    pub(super) streams: BTreeMap<(u32, u32, Option<StreamEnvelope>, Operation), StreamSums>,
+    /// All traffic by sender and receiver.
+    pub(super) traffic: BTreeMap<(u32, u32), Traffic>,
+    /// Point-to-point messages of which a rank is not known.
+    pub(super) unknown: Sums,
+}
+
+/// All traffic from one rank to another.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Traffic {
+    pub(super) packets: u64,
+    pub(super) wire_bytes: u64,
+    pub(super) payload_bytes: u64,
+    pub(super) retransmitted_wire_bytes: u64,
+    /// Packets that the capture may have missed of its connections, requests and responses.
+    pub(super) lost_packets: u64,
+}
+
+impl Wire {
+    /// `None` where the profile has no streams.
+    pub(super) fn of(profile: &Profile) -> Option<Self> {
+        let ranks = RankIndex::new(&profile.ranks);
+        let ends: Vec<Option<(u32, u32)>> = profile
+            .connections
+            .iter()
+            .map(|row| {
+                let src = ranks.rank(row.src, row.src_qp)?;
+                let dst = ranks.rank(row.dst, Some(row.dest_qp))?;
+                (row.kind == Kind::Data).then_some((src, dst))
+            })
+            .collect();
+        let mut wire = Self::default();
+        for row in profile.streams.as_ref()? {
+            let Some(&ends) = ends.get(row.connection as usize) else { continue };
+            let sums = row.sums;
+            if let Some((src, dst)) = ends {
+                let key = (src, dst, row.envelope, row.operation);
+                wire.streams.entry(key).and_modify(|stream| stream.merge(sums)).or_insert(sums);
+            } else if row.operation == Operation::PointToPoint {
+                wire.unknown += Sums { messages: sums.messages, bytes: sums.mpi_bytes };
+            }
+        }
+        for (row, pair) in profile.connections.iter().zip(&ends).filter_map(|(row, pair)| Some((row, (*pair)?))) {
+            let traffic = wire.traffic.entry(pair).or_default();
+            traffic.packets += row.traffic.packets;
+            traffic.wire_bytes += row.traffic.wire_bytes;
+            traffic.payload_bytes += row.traffic.payload_bytes;
+            traffic.retransmitted_wire_bytes += row.repeats.wire_bytes;
+        }
+        for row in &profile.health {
+            let Some(Some((src, dst))) = ends.get(row.connection as usize).copied() else { continue };
+            let health = &row.health;
+            let lost = health.lost_at_most.saturating_add(health.open_psns);
+            // Data that are READ are lost as responses to requests of the other direction.
+            for pair in [(src, dst), (dst, src)] {
+                let traffic = wire.traffic.entry(pair).or_default();
+                traffic.lost_packets = traffic.lost_packets.saturating_add(lost);
+            }
+        }
+        Some(wire)
+    }
+
+    /// All of it.
+    pub(super) fn total(&self) -> super::Traffic {
+        let mut total = super::Traffic::default();
+        for traffic in self.traffic.values() {
+            total.payload_bytes += traffic.payload_bytes;
+            total.wire_bytes += traffic.wire_bytes;
+            total.retransmitted_wire_bytes += traffic.retransmitted_wire_bytes;
+        }
+        total.mpi_bytes = self.streams.values().fold(0, |sum, stream| sum.saturating_add(stream.mpi_bytes));
+        total
+    }
+
+    /// Point-to-point messages.
+    pub(super) fn messages(&self) -> impl Iterator<Item = ((u32, u32), Option<StreamEnvelope>, StreamSums)> + '_ {
+        self.streams
+            .iter()
+            .filter(|((_, _, _, operation), _)| *operation == Operation::PointToPoint)
+            .map(|(&(src, dst, envelope, _), &sums)| ((src, dst), envelope, sums))
+    }
+}

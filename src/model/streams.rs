@@ -1,0 +1,121 @@
+//! Messages by what their envelope says: communicator, sender in it, and tag. What a trace of the application is held against.
+//!
+//! A program uses few tags as a rule, so a connection has few streams. One that numbers its messages by tag would have any number of them:
+//! what finds no place is counted without tag and communicator.
+
+use super::{MpiMessage, PacketRecord};
+use ibscope_parsers::mpi::{Form, Identity, Matching};
+use std::collections::BTreeMap;
+
+/// Streams of one connection that are kept apart.
+const MOST_OF_CONNECTION: usize = 1 << 10;
+/// First of the tags that Open MPI counts down, one for each nonblocking collective: they say nothing of the operation.
+const NONBLOCKING_TAG: i32 = -27;
+
+/// Messages of one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamSums {
+    /// Messages.
+    pub messages: u64,
+    /// Their MPI bytes.
+    pub mpi_bytes: u64,
+    /// Time of the first and of the last envelope, nanoseconds since the epoch; `None` where none has a time.
+    pub times_ns: Option<(i64, i64)>,
+}
+
+impl StreamSums {
+    /// Adds other messages.
+    pub fn merge(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.mpi_bytes = self.mpi_bytes.saturating_add(other.mpi_bytes);
+        self.times_ns = match (self.times_ns, other.times_ns) {
+            (Some(own), Some(others)) => Some((own.0.min(others.0), own.1.max(others.1))),
+            (own, others) => own.or(others),
+        };
+    }
+}
+
+/// The streams of one connection, by form and envelope as they stand on the wire.
+#[derive(Clone, Debug, Default)]
+pub struct Streams(BTreeMap<(Form, Matching), StreamSums>);
+
+impl Streams {
+    /// Adds a message. `room` is how many new streams there may be in all; where there are too many it counts in none.
+    pub fn record(&mut self, message: &MpiMessage, room: &mut usize) {
+        let time_ns = (message.time_ns != PacketRecord::NO_TIME).then_some(message.time_ns);
+        let sums = StreamSums {
+            messages: 1,
+            mpi_bytes: message.mpi_bytes,
+            times_ns: time_ns.map(|time_ns| (time_ns, time_ns)),
+        };
+        let key = (message.form, plain(message.envelope.matching));
+        if let Some(stream) = self.0.get_mut(&key) {
+            stream.merge(sums);
+        } else if *room > 0 && self.0.len() < MOST_OF_CONNECTION {
+            *room -= 1;
+            self.0.insert(key, sums);
+        }
+    }
+
+    /// Adds those of another part of the connection.
+    pub fn merge(&mut self, other: Self) {
+        for (key, sums) in other.0 {
+            self.0.entry(key).and_modify(|stream| stream.merge(sums)).or_insert(sums);
+        }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (Form, Matching, StreamSums)> + '_ {
+        self.0.iter().map(|(&(form, matching), &sums)| (form, matching, sums))
+    }
+}
+
+/// The same envelope with one tag for all nonblocking collectives, where Open MPI is the only one to have such tags.
+fn plain(matching: Matching) -> Matching {
+    match matching {
+        Matching::UcxTag(tag) if (tag.cast_signed() >> 40) < i64::from(NONBLOCKING_TAG) => Matching::UcxTag(
+            ((i64::from(NONBLOCKING_TAG) << 40) | (tag.cast_signed() & 0xFF_FFFF_FFFF)).cast_unsigned(),
+        ),
+        Matching::Named(identity) if identity.collective && identity.tag < NONBLOCKING_TAG => {
+            Matching::Named(Identity { tag: NONBLOCKING_TAG, ..identity })
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::mpi::{Envelope, Length, TagLayout};
+
+    fn message(tag: i64, bytes: u64, time_ns: i64) -> MpiMessage {
+        // Open MPI: rank 3 on context 5.
+        let matching = Matching::UcxTag((tag << 40 | 3 << 20 | 5).cast_unsigned());
+        let envelope = Envelope { matching, length: Length::Stated(bytes) };
+        MpiMessage { form: Form::UcxVerbs, envelope, mpi_bytes: bytes, time_ns }
+    }
+
+    #[test]
+    fn messages_of_one_envelope_are_one_stream() {
+        let (mut streams, mut room) = (Streams::default(), 10);
+        for (tag, bytes, time_ns) in [(7, 100, 50), (8, 1, 60), (7, 200, 40), (7, 0, PacketRecord::NO_TIME)] {
+            streams.record(&message(tag, bytes, time_ns), &mut room);
+        }
+        assert_eq!(room, 8);
+        let sums: Vec<StreamSums> = streams.iter().map(|(_, _, sums)| sums).collect();
+        assert_eq!(sums[0], StreamSums { messages: 3, mpi_bytes: 300, times_ns: Some((40, 50)) });
+        assert_eq!(sums[1], StreamSums { messages: 1, mpi_bytes: 1, times_ns: Some((60, 60)) });
+    }
+
+    #[test]
+    fn nonblocking_collectives_are_one_stream_and_room_is_bounded() {
+        let (mut streams, mut room) = (Streams::default(), 3);
+        (-200..=-27).for_each(|tag| streams.record(&message(tag, 4, 1), &mut room));
+        let all: Vec<_> = streams.iter().collect();
+        assert_eq!((all.len(), all[0].2.messages), (1, 174));
+        let identity = all[0].1.identity(TagLayout::OpenMpi).expect("Open MPI");
+        assert_eq!((identity.rank, identity.context, identity.tag), (3, 5, -27));
+        (0..100).for_each(|tag| streams.record(&message(tag, 4, 1), &mut room));
+        assert_eq!((streams.iter().count(), room), (3, 0));
+    }
+}

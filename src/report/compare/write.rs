@@ -1,0 +1,298 @@
+//! A comparison as a table for people, csv and JSON.
+
+use super::{Comparison, Pairing, Times, Verdict};
+use crate::report::columns::columns;
+use crate::report::latency::time;
+use crate::report::units::{bytes, bytes_per_second, group, per_second, span};
+use crate::report::who::By;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// Pairs, and kinds of times, in the table.
+const MOST: usize = 10;
+
+/// The columns of csv.
+const COLUMNS: &str = "section,interval,verb,from_bytes,src,dst,value,a,b,difference,ratio,a_samples,b_samples,a_low,a_high,b_low,b_high,\
+                       longer_in_b,verdict";
+
+/// For people: what differs, the most first.
+#[must_use]
+pub fn table(comparison: &Comparison) -> String {
+    let [a, b] = &comparison.names;
+    let mut text = format!("A  {a}\nB  {b}\n\n{}", totals(comparison));
+    text.push_str(&pairs(comparison));
+    text.push_str(&times(comparison));
+    text.push_str(&health(comparison));
+    text.push_str(
+        "\nCounts are exact. A difference of medians is called beyond chance where their 99 % intervals have no value in common. Both say what differs\n\
+         between these two captures; what differs from run to run takes several runs of each.\n",
+    );
+    text
+}
+
+/// A number for people, by the unit in its name.
+fn shown(value: &str, number: f64) -> String {
+    if value.ends_with("_ns") {
+        // Spans are told exactly, times to three digits.
+        return if value == "time_ns" { span(number as u64) } else { time(number) };
+    }
+    if value.ends_with("bytes") { bytes(number as u64) } else { group(number as u64) }
+}
+
+fn side(value: &str, number: Option<f64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| shown(value, number))
+}
+
+fn signed(value: &str, difference: Option<f64>) -> String {
+    match difference {
+        None => "-".to_owned(),
+        Some(0.0) => "0".to_owned(),
+        Some(difference) => {
+            let sign = if difference < 0.0 { "-" } else { "+" };
+            format!("{sign}{}", shown(value, difference.abs()))
+        }
+    }
+}
+
+/// Of values that are nearly equal the difference in percent, of others the multiple.
+fn relative(pairing: &Pairing) -> String {
+    match pairing.ratio() {
+        None => "-".to_owned(),
+        Some(1.0) => "=".to_owned(),
+        Some(ratio) if (0.5..2.0).contains(&ratio) => {
+            let percent = (ratio - 1.0) * 100.0;
+            // What differs is not shown as if it did not.
+            let least = if percent < 0.0 { "> -0.1 %" } else { "< +0.1 %" };
+            if percent.abs() < 0.05 { least.to_owned() } else { format!("{percent:+.1} %") }
+        }
+        Some(ratio) if ratio < 100.0 => format!("x {ratio:.2}"),
+        Some(ratio) => format!("x {ratio:.0}"),
+    }
+}
+
+/// The name of a value for people.
+fn name(value: &str) -> String {
+    let unit_less = value.strip_suffix("_ns").unwrap_or(value);
+    unit_less
+        .replace("mpi_bytes", "MPI bytes")
+        .replace("p2p", "point-to-point")
+        .replace('_', " ")
+        .replace("mpi ", "MPI ")
+}
+
+fn totals(comparison: &Comparison) -> String {
+    let mut table = columns(&["", "A", "B", "difference", ""], 1..5);
+    for pairing in comparison.totals.iter().filter(|pairing| pairing.values.iter().any(Option::is_some)) {
+        let [a, b] = pairing.values.map(|number| side(pairing.value, number));
+        table.add_row([name(pairing.value), a, b, signed(pairing.value, pairing.difference()), relative(pairing)]);
+    }
+    for (what, pairing) in &comparison.rates {
+        if !matches!(pairing.value, "wire_bytes" | "packets") {
+            continue;
+        }
+        let show = |rate: f64| if pairing.value == "wire_bytes" { bytes_per_second(rate) } else { per_second(rate) };
+        let [a, b] = pairing.values.map(|rate| rate.map_or_else(|| "-".to_owned(), show));
+        let difference = pairing.difference().map_or_else(
+            || "-".to_owned(),
+            |difference| format!("{}{}", if difference < 0.0 { "-" } else { "+" }, show(difference.abs())),
+        );
+        let rate = if pairing.value == "wire_bytes" { "rate on the wire" } else { "packet rate" };
+        table.add_row([format!("{what} {rate}"), a, b, difference, relative(pairing)]);
+    }
+    let mut text = format!("{}\n", table.trim_fmt());
+    let [a, b] = comparison.windows_ns.map(|ns| span(ns.unsigned_abs()));
+    if a != b {
+        let _ = writeln!(text, "peaks are over {a} in A and over {b} in B");
+    }
+    text
+}
+
+fn pairs(comparison: &Comparison) -> String {
+    let what = if comparison.by == By::Rank { "ranks" } else { "endpoints" };
+    let differ: Vec<_> = comparison
+        .pairs
+        .iter()
+        .map(|pair| (pair, pair.values()))
+        .filter(|(_, values)| values.iter().any(|pairing| pairing.verdict != Verdict::Equal))
+        .collect();
+    if differ.is_empty() {
+        return format!("\nall {} pairs of {what} have sent the same\n", comparison.pairs.len());
+    }
+    let title =
+        format!("{} of {} pairs of {what} differ", group(differ.len() as u64), group(comparison.pairs.len() as u64));
+    let header = [title.as_str(), "messages", "", "MPI bytes", "", "wire bytes A", "B", "difference", ""];
+    let mut table = columns(&header, 1..header.len());
+    for (pair, values) in differ.iter().take(MOST) {
+        let (src, dst) = &pair.pair;
+        let mut row = vec![format!("{} → {}", src.name(), dst.name())];
+        for pairing in values.iter().filter(|pairing| matches!(pairing.value, "messages" | "mpi_bytes")) {
+            row.extend([signed(pairing.value, pairing.difference()), relative(pairing)]);
+        }
+        for pairing in values.iter().filter(|pairing| pairing.value == "wire_bytes") {
+            row.extend(pairing.values.map(|number| side(pairing.value, number)));
+            row.extend([signed(pairing.value, pairing.difference()), relative(pairing)]);
+        }
+        table.add_row(row);
+    }
+    let more = differ.len().saturating_sub(MOST);
+    let more = if more > 0 { format!("and {more} more; csv and json have all\n") } else { String::new() };
+    format!("\n{}\n{more}", table.trim_fmt())
+}
+
+fn times(comparison: &Comparison) -> String {
+    let rows: Vec<&Times> =
+        comparison.times.iter().filter(|times| times.samples.iter().all(|count| *count > 0)).collect();
+    if rows.is_empty() {
+        return "\nno time was measured in both\n".to_owned();
+    }
+    let header = [
+        "times",
+        "verb",
+        "size",
+        "samples A",
+        "B",
+        "median A",
+        "B",
+        "99 % A",
+        "B",
+        "",
+        "B is longer",
+        "p99 A",
+        "B",
+        "",
+        "median, p99",
+    ];
+    let mut table = columns(&header, 3..header.len() - 1);
+    for times in rows.iter().take(MOST) {
+        let size = crate::report::latency::size(times.key.from_bytes);
+        let mut row = vec![times.key.interval.to_owned(), times.key.verb.to_owned(), size];
+        row.extend(times.samples.map(group));
+        let mut verdicts = Vec::new();
+        for (index, pairing) in times.quantiles.iter().enumerate() {
+            row.extend(pairing.values.map(|number| side(pairing.value, number)));
+            if index == 0 {
+                row.extend(pairing.bounds.map(|bounds| {
+                    bounds.map_or_else(
+                        || "-".to_owned(),
+                        |b| format!("{} .. {}", time(b.low_ns as f64), time(b.high_ns as f64)),
+                    )
+                }));
+            }
+            row.push(relative(pairing));
+            if index == 0 {
+                row.push(times.longer_in_b.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0)));
+            }
+            verdicts.push(pairing.verdict.name());
+        }
+        row.push(verdicts.join(", "));
+        table.add_row(row);
+    }
+    let more = comparison.times.len().saturating_sub(rows.len().min(MOST));
+    let more = if more > 0 { format!("and {more} more; csv and json have all\n") } else { String::new() };
+    format!("\n{}\n{more}", table.trim_fmt())
+}
+
+fn health(comparison: &Comparison) -> String {
+    let differ: Vec<&Pairing> = comparison.health.iter().filter(|pairing| pairing.verdict != Verdict::Equal).collect();
+    if differ.is_empty() {
+        return "\nhealth: no count differs\n".to_owned();
+    }
+    let mut table = columns(&["health", "A", "B", "difference", ""], 1..5);
+    for pairing in differ {
+        let [a, b] = pairing.values.map(|number| side(pairing.value, number));
+        table.add_row([name(pairing.value), a, b, signed(pairing.value, pairing.difference()), relative(pairing)]);
+    }
+    format!("\n{}\n", table.trim_fmt())
+}
+
+/// One row per value. Fields that do not belong to a section are empty.
+pub fn csv(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{COLUMNS}")?;
+    let mut row = |section: &str, labels: &str, value: &str, pairing: &Pairing, times: Option<&Times>| {
+        let number = |number: Option<f64>| number.map(|number| number.to_string()).unwrap_or_default();
+        let [a, b] = pairing.values.map(number);
+        let (difference, ratio) = (number(pairing.difference()), number(pairing.ratio()));
+        let samples =
+            times.map_or_else(|| ",".to_owned(), |times| format!("{},{}", times.samples[0], times.samples[1]));
+        let bounds = pairing
+            .bounds
+            .map(|bounds| bounds.map_or_else(|| ",".to_owned(), |b| format!("{},{}", b.low_ns, b.high_ns)));
+        let longer = number(times.and_then(|times| times.longer_in_b));
+        let verdict = pairing.verdict.name();
+        writeln!(
+            out,
+            "{section},{labels},{value},{a},{b},{difference},{ratio},{samples},{},{longer},{verdict}",
+            bounds.join(",")
+        )
+    };
+    const NONE: &str = ",,,,";
+    for pairing in &comparison.totals {
+        row("total", NONE, pairing.value, pairing, None)?;
+    }
+    for (what, pairing) in &comparison.rates {
+        row("rate", NONE, &format!("{}_per_s_{what}", pairing.value), pairing, None)?;
+    }
+    for pairing in &comparison.health {
+        row("health", NONE, pairing.value, pairing, None)?;
+    }
+    for pair in &comparison.pairs {
+        let labels = format!(",,,{},{}", pair.pair.0, pair.pair.1);
+        for pairing in pair.values() {
+            row("pair", &labels, pairing.value, &pairing, None)?;
+        }
+    }
+    for times in &comparison.times {
+        for pairing in &times.quantiles {
+            row("latency", &times.key.csv(), pairing.value, pairing, Some(times))?;
+        }
+    }
+    Ok(())
+}
+
+/// One object with the rows of the csv by section.
+pub fn json(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    let value = |pairing: &Pairing| {
+        let [a, b] = pairing.values;
+        let mut object = json!({
+            "value": pairing.value, "a": a, "b": b, "difference": pairing.difference(), "ratio": pairing.ratio(),
+            "verdict": pairing.verdict.name(),
+        });
+        if pairing.bounds.iter().any(Option::is_some) {
+            let [a, b] = pairing.bounds.map(|bounds| bounds.map(|b| [b.low_ns, b.high_ns]));
+            (object["a_interval"], object["b_interval"]) = (json!(a), json!(b));
+        }
+        object
+    };
+    let all = |pairings: &[Pairing]| pairings.iter().map(value).collect::<Vec<Value>>();
+    let rates = comparison.rates.iter().map(|(what, pairing)| {
+        let mut object = value(pairing);
+        object["value"] = json!(format!("{}_per_s_{what}", pairing.value));
+        object
+    });
+    let pairs = comparison.pairs.iter().map(
+        |pair| json!({ "src": pair.pair.0.to_string(), "dst": pair.pair.1.to_string(), "values": all(&pair.values()) }),
+    );
+    let times = comparison.times.iter().map(|times| {
+        let mut object = Value::Object(times.key.json());
+        object["samples"] = json!(times.samples);
+        object["longer_in_b"] = json!(times.longer_in_b);
+        object["quantiles"] = json!(all(&times.quantiles));
+        object
+    });
+    let document = json!({
+        "schema": "ibscope compare",
+        "version": 1,
+        "a": comparison.names[0],
+        "b": comparison.names[1],
+        "by": if comparison.by == By::Rank { "rank" } else { "endpoint" },
+        "confidence": 0.99,
+        "windows_ns": comparison.windows_ns,
+        "totals": all(&comparison.totals),
+        "rates": rates.collect::<Vec<_>>(),
+        "health": all(&comparison.health),
+        "pairs": pairs.collect::<Vec<_>>(),
+        "latencies": times.collect::<Vec<_>>(),
+    });
+    writeln!(out, "{document:#}")
+}

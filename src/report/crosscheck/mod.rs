@@ -1,0 +1,86 @@
+//! A trace of the application beside the wire: a table for people, csv and JSON for programs.
+
+mod table;
+
+pub use table::table;
+
+use crate::crosscheck::{Crosscheck, Pair, Verdict};
+use serde_json::json;
+use std::io::{self, Write};
+
+/// Pairs of each verdict, the worst last.
+#[must_use]
+pub fn counts(crosscheck: &Crosscheck) -> [(Verdict, usize); 4] {
+    let count = |verdict| crosscheck.pairs.iter().filter(|pair| pair.verdict == verdict).count();
+    [Verdict::Equal, Verdict::Explained, Verdict::Tolerated, Verdict::Unexplained]
+        .map(|verdict| (verdict, count(verdict)))
+}
+
+/// True where everything is equal or explained.
+#[must_use]
+pub fn agrees(crosscheck: &Crosscheck) -> bool {
+    crosscheck.pairs.iter().all(|pair| pair.verdict != Verdict::Unexplained)
+}
+
+/// Names of the causes of a pair.
+fn causes(pair: &Pair, separator: &str) -> String {
+    pair.causes.iter().map(|cause| cause.text()).collect::<Vec<_>>().join(separator)
+}
+
+/// One row per pair of ranks, point-to-point; then those of collective operations, told by `operation`.
+pub fn csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "operation,src,dst,verdict,causes,trace_messages,trace_bytes,wire_messages,wire_mpi_bytes,tracer_messages,tracer_bytes,missing_messages,\
+         missing_bytes,excess_messages,excess_bytes,wire_bytes,payload_bytes,retransmitted_wire_bytes"
+    )?;
+    for pair in &crosscheck.pairs {
+        let Pair {
+            src, dst, trace, wire, tracer, missing, wire_bytes, payload_bytes, retransmitted_wire_bytes, ..
+        } = pair;
+        let (messages, bytes) = pair.excess();
+        writeln!(
+            out,
+            "point-to-point,{src},{dst},{},{},{},{},{},{},{},{},{},{},{messages},{bytes},{wire_bytes},{payload_bytes},{retransmitted_wire_bytes}",
+            pair.verdict.name(),
+            causes(pair, ";"),
+            trace.messages,
+            trace.bytes,
+            wire.messages,
+            wire.bytes,
+            tracer.messages,
+            tracer.bytes,
+            missing.messages,
+            missing.bytes,
+        )?;
+    }
+    for row in &crosscheck.collectives {
+        writeln!(
+            out,
+            "{},{},{},,,,{},{},{},{},{},,,,,,,",
+            row.operation,
+            row.src,
+            row.dst,
+            row.promised_bytes,
+            row.wire_messages,
+            row.wire_bytes,
+            row.tracer.messages,
+            row.tracer.bytes
+        )?;
+    }
+    Ok(())
+}
+
+/// One object with everything.
+pub fn json(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    let verdicts: serde_json::Map<String, serde_json::Value> =
+        counts(crosscheck).into_iter().map(|(verdict, count)| (verdict.name().to_owned(), json!(count))).collect();
+    let document = json!({
+        "schema": "ibscope crosscheck",
+        "version": 1,
+        "agrees": agrees(crosscheck),
+        "verdicts": verdicts,
+        "crosscheck": crosscheck,
+    });
+    writeln!(out, "{document:#}")
+}

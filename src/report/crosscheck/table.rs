@@ -1,0 +1,301 @@
+//! The table for people: what agrees in a few lines, what does not in full.
+
+use super::{agrees, causes, counts};
+use crate::crosscheck::{CollectivePair, Crosscheck, Difference, Pair, Sums, Traffic};
+use crate::report::columns::columns;
+use crate::report::units::{bytes, group, span, utc};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Pairs that are listed; csv and json have all.
+const MOST_PAIRS: usize = 64;
+/// Differences that are told tag by tag.
+const MOST_DIFFERENCES: usize = 20;
+
+/// The whole of it.
+#[must_use]
+pub fn table(crosscheck: &Crosscheck) -> String {
+    let mut text = String::new();
+    head(&mut text, crosscheck);
+    pairs(&mut text, crosscheck);
+    differences(&mut text, crosscheck);
+    collectives(&mut text, crosscheck);
+    collectives_by_pair(&mut text, crosscheck);
+    clocks(&mut text, crosscheck);
+    one_sided(&mut text, crosscheck);
+    text
+}
+
+fn head(text: &mut String, crosscheck: &Crosscheck) {
+    let Crosscheck { trace, tracer, events, placement, nodes, .. } = crosscheck;
+    let hosts: std::collections::BTreeSet<&String> = nodes.values().collect();
+    let _ = writeln!(text, "trace         {trace}: {tracer}, {} events", group(*events));
+    let _ = writeln!(text, "placement     {} ranks on {} nodes, as {placement} says", nodes.len(), hosts.len());
+    let verdicts: Vec<String> = counts(crosscheck)
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(verdict, count)| format!("{} {}", group(count as u64), verdict.name()))
+        .collect();
+    let all = if crosscheck.pairs.is_empty() { "no point-to-point messages".to_owned() } else { verdicts.join(", ") };
+    let _ = writeln!(text, "pairs         {all}");
+    let Traffic { mpi_bytes, wire_bytes, retransmitted_wire_bytes, .. } = crosscheck.traffic;
+    if mpi_bytes > 0 && wire_bytes > 0 {
+        let share = (wire_bytes as f64 - mpi_bytes as f64) * 100.0 / mpi_bytes as f64;
+        let again = match retransmitted_wire_bytes {
+            0 => String::new(),
+            again => format!(", {} of them sent again", bytes(again)),
+        };
+        let _ = writeln!(
+            text,
+            "on the wire   {} for {} of MPI: {share:+.1} % (headers, acknowledgements{again})",
+            bytes(wire_bytes),
+            bytes(mpi_bytes)
+        );
+    }
+    let result = if agrees(crosscheck) { "the wire and the trace agree" } else { "the wire and the trace DIFFER" };
+    let _ = writeln!(text, "result        {result}\n");
+}
+
+fn pairs(text: &mut String, crosscheck: &Crosscheck) {
+    if crosscheck.pairs.is_empty() {
+        return;
+    }
+    let header = [
+        "from",
+        "to",
+        "messages",
+        "on the wire",
+        "differ",
+        "bytes",
+        "on the wire",
+        "differ",
+        "%",
+        "all traffic",
+        "verdict",
+        "",
+    ];
+    let mut table = columns(&header, 0..10);
+    let mut rows: Vec<&Pair> = crosscheck.pairs.iter().collect();
+    // The worst first; else as they are.
+    rows.sort_by_key(|pair| std::cmp::Reverse(pair.verdict));
+    if rows.len() <= MOST_PAIRS {
+        rows.sort_by_key(|pair| (pair.src, pair.dst));
+    }
+    for pair in rows.iter().take(MOST_PAIRS) {
+        let Pair { src, dst, trace, wire, .. } = pair;
+        let all = if pair.wire_bytes == 0 { String::new() } else { bytes(pair.wire_bytes) };
+        table.add_row([
+            src.to_string(),
+            dst.to_string(),
+            group(trace.messages),
+            group(wire.messages),
+            signed(wire.messages, trace.messages),
+            group(trace.bytes),
+            group(wire.bytes),
+            signed(wire.bytes, trace.bytes),
+            percent(wire.bytes, trace.bytes),
+            all,
+            pair.verdict.name().to_owned(),
+            causes(pair, ", "),
+        ]);
+    }
+    let _ = writeln!(text, "{}", table.trim_fmt());
+    if rows.len() > MOST_PAIRS {
+        let _ = writeln!(text, "... and {} more pairs: csv and json have all", group((rows.len() - MOST_PAIRS) as u64));
+    }
+    text.push('\n');
+}
+
+/// `+3`, `-2`, or nothing where they are equal.
+fn signed(wire: u64, trace: u64) -> String {
+    match wire.cmp(&trace) {
+        std::cmp::Ordering::Equal => "0".to_owned(),
+        std::cmp::Ordering::Greater => format!("+{}", group(wire - trace)),
+        std::cmp::Ordering::Less => format!("-{}", group(trace - wire)),
+    }
+}
+
+fn percent(wire: u64, trace: u64) -> String {
+    if trace == 0 || wire == trace {
+        return String::new();
+    }
+    format!("{:+.2}", (wire as f64 - trace as f64) * 100.0 / trace as f64)
+}
+
+fn differences(text: &mut String, crosscheck: &Crosscheck) {
+    let all =
+        || crosscheck.pairs.iter().flat_map(|pair| pair.differences.iter().map(move |difference| (pair, difference)));
+    let count = all().count();
+    if count == 0 {
+        return;
+    }
+    text.push_str("What differs:\n");
+    for (pair, difference) in all().take(MOST_DIFFERENCES) {
+        let _ = writeln!(text, "  {}", sentence(pair, difference));
+    }
+    if count > MOST_DIFFERENCES {
+        let _ = writeln!(text, "  ... and {} more: json has all", group((count - MOST_DIFFERENCES) as u64));
+    }
+    text.push('\n');
+}
+
+fn sentence(pair: &Pair, difference: &Difference) -> String {
+    let Difference { tag, communicators, contexts, trace, wire } = difference;
+    let tag = tag.map_or_else(|| "all tags".to_owned(), |tag| format!("tag {tag}"));
+    let over = if communicators.is_empty() { String::new() } else { format!(" over {}", communicators.join(" and ")) };
+    let contexts: Vec<String> = contexts.iter().map(u32::to_string).collect();
+    let context =
+        if contexts.is_empty() { String::new() } else { format!(" (context {} on the wire)", contexts.join(", ")) };
+    let sums = |sums: &Sums| format!("{} messages of {} bytes in all", group(sums.messages), group(sums.bytes));
+    let what = if trace.messages == 0 {
+        format!("{} on the wire are not in the trace", sums(wire))
+    } else if wire.messages == 0 {
+        format!("{} of the trace are not on the wire", sums(trace))
+    } else {
+        format!("the trace has {}, the wire {}", sums(trace), sums(wire))
+    };
+    format!("rank {} to {}, {tag}{over}{context}: {what}", pair.src, pair.dst)
+}
+
+/// By operation: what ranks of different nodes promise each other, and what went between them.
+fn collectives(text: &mut String, crosscheck: &Crosscheck) {
+    if crosscheck.collectives.is_empty() && crosscheck.collective_calls.is_empty() {
+        return;
+    }
+    #[derive(Default)]
+    struct Row {
+        calls: u64,
+        pairs: (u64, u64),
+        promised: u64,
+        wire: Sums,
+        tracer: Sums,
+    }
+    let mut operations: BTreeMap<&str, Row> = BTreeMap::new();
+    for calls in &crosscheck.collective_calls {
+        operations.entry(&calls.operation).or_default().calls += calls.calls;
+    }
+    for pair in &crosscheck.collectives {
+        let row = operations.entry(&pair.operation).or_default();
+        row.promised = row.promised.saturating_add(pair.promised_bytes);
+        row.pairs.0 += u64::from(pair.promised_bytes > 0);
+        row.pairs.1 += u64::from(pair.wire_messages > 0);
+        row.wire += Sums { messages: pair.wire_messages, bytes: pair.wire_bytes };
+        row.tracer += pair.tracer;
+    }
+    let header = [
+        "collective",
+        "calls",
+        "pairs",
+        "promised",
+        "pairs on the wire",
+        "messages",
+        "on the wire",
+        "of which the tracer's",
+    ];
+    let mut table = columns(&header, 1..8);
+    for (operation, row) in operations {
+        let tracer = if row.tracer.messages == 0 { String::new() } else { bytes(row.tracer.bytes) };
+        table.add_row([
+            operation.to_owned(),
+            group(row.calls),
+            group(row.pairs.0),
+            bytes(row.promised),
+            group(row.pairs.1),
+            group(row.wire.messages),
+            bytes(row.wire.bytes),
+            tracer,
+        ]);
+    }
+    let _ = writeln!(text, "{}\n", table.trim_fmt());
+    text.push_str("Bytes between ranks on different nodes. An algorithm moves them over other ranks, so the two need not be equal.\n");
+}
+
+/// The same pair by pair, of the operations that the program called.
+fn collectives_by_pair(text: &mut String, crosscheck: &Crosscheck) {
+    let called = |operation: &str| crosscheck.collective_calls.iter().any(|calls| calls.operation == operation);
+    // Without those that the tracer is known to have caused.
+    let has_any = |pair: &&CollectivePair| pair.promised_bytes > 0 || pair.wire_messages > pair.tracer.messages;
+    let rows: Vec<_> = crosscheck.collectives.iter().filter(|pair| called(&pair.operation)).filter(has_any).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let mut table = columns(&["collective", "from", "to", "promised", "messages", "on the wire"], 1..6);
+    for pair in rows.iter().take(MOST_PAIRS) {
+        table.add_row([
+            pair.operation.clone(),
+            pair.src.to_string(),
+            pair.dst.to_string(),
+            group(pair.promised_bytes),
+            group(pair.wire_messages - pair.tracer.messages),
+            group(pair.wire_bytes - pair.tracer.bytes),
+        ]);
+    }
+    let _ = writeln!(text, "\n{}", table.trim_fmt());
+    if rows.len() > MOST_PAIRS {
+        let _ = writeln!(text, "... and {} more: csv and json have all", group((rows.len() - MOST_PAIRS) as u64));
+    }
+}
+
+/// Clocks of the ranks, and how long a send takes to the wire.
+fn clocks(text: &mut String, crosscheck: &Crosscheck) {
+    let clocks = &crosscheck.clocks;
+    if clocks.ranks.is_empty() {
+        return;
+    }
+    let mut table = columns(
+        &["clock of rank", "starts at", "drift [ppm]", "known to", "messages sent", "received"],
+        [0, 2, 3, 4, 5],
+    );
+    for clock in clocks.ranks.iter().take(MOST_PAIRS) {
+        let known = match clock.uncertainty_ns {
+            Some(ns) if clock.is_uneven => format!("uneven, {}", span(ns)),
+            Some(ns) => span(ns),
+            None => "one side only".to_owned(),
+        };
+        table.add_row([
+            clock.rank.to_string(),
+            utc(clock.offset_ns),
+            format!("{:+.1}", clock.drift_ppm),
+            known,
+            group(clock.sent),
+            group(clock.received),
+        ]);
+    }
+    let _ = writeln!(text, "\n{}", table.trim_fmt());
+    if clocks.ranks.len() > MOST_PAIRS {
+        let _ = writeln!(text, "... and {} more ranks: json has all", group((clocks.ranks.len() - MOST_PAIRS) as u64));
+    }
+    if let Some(delays) = &clocks.send_to_wire {
+        let time = |ns: i64| format!("{}{}", if ns < 0 { "-" } else { "" }, span(ns.unsigned_abs()));
+        let of = if clocks.of_every_message {
+            "messages"
+        } else {
+            "first and last messages of their kind; captures instead of the profile give all"
+        };
+        let _ = writeln!(
+            text,
+            "\nsend call to wire: minimum {}, median {}, 90 % {}, 99 % {}, maximum {} ({} {of})",
+            time(delays.min_ns),
+            time(delays.median_ns),
+            time(delays.p90_ns),
+            time(delays.p99_ns),
+            time(delays.max_ns),
+            group(delays.count),
+        );
+    }
+}
+
+fn one_sided(text: &mut String, crosscheck: &Crosscheck) {
+    if crosscheck.one_sided.is_empty() {
+        return;
+    }
+    let mut table = columns(&["one-sided: from", "to", "operations", "bytes"], 0..4);
+    for row in &crosscheck.one_sided {
+        table.add_row([row.src.to_string(), row.dst.to_string(), group(row.trace.messages), bytes(row.trace.bytes)]);
+    }
+    let _ = writeln!(
+        text,
+        "\n{}\n\nOne-sided operations have no envelope on the wire: `ibscope messages --transport` lists them there.",
+        table.trim_fmt()
+    );
+}

@@ -1,0 +1,123 @@
+//! The lines of a summary that say how fast it was, between whom most was sent, how long answers took, and what went wrong.
+
+use super::summary::Lines;
+use crate::model::{Histogram, Interval, Profile};
+use crate::report::health;
+use crate::report::latency::{Apart, latencies, time};
+use crate::report::matrix::{Cell, Selection, matrix};
+use crate::report::rates::{DEFAULT_WINDOW_NS, WIRE_BYTES, rates};
+use crate::report::units::{bytes, bytes_per_second, counted, duration, group, seconds_since, span};
+use crate::report::who::{By, Label};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Pairs that are named.
+const TOP_PAIRS: usize = 3;
+
+/// How fast, over all of the time and at most.
+pub(super) fn rate(lines: &mut Lines, profile: &Profile) {
+    let Ok(rates) = rates(profile, None, None, DEFAULT_WINDOW_NS) else { return };
+    let (sum, peak) = (rates.total.sums[WIRE_BYTES], rates.total.peaks[WIRE_BYTES]);
+    if sum == 0 {
+        return;
+    }
+    lines.put(
+        "rate",
+        &format!(
+            "{} on the wire on average; at most {} over {}, from {} s on",
+            bytes_per_second(rates.mean(sum)),
+            bytes_per_second(rates.peak(peak)),
+            duration(rates.window_ns),
+            seconds_since(rates.origin_ns, peak.start_ns)
+        ),
+    );
+}
+
+/// Between whom most was sent: MPI bytes of ranks, or payload where no library was recognised.
+pub(super) fn busiest(lines: &mut Lines, profile: &Profile) {
+    let has_ranks =
+        profile.connections.iter().any(|connection| connection.stack.is_some()) && !profile.ranks.is_empty();
+    let by = if has_ranks { By::Rank } else { By::Endpoint };
+    let matrix = matrix(profile, by, Selection::All);
+    let value = |cell: &Cell| if has_ranks { cell.mpi_bytes.unwrap_or(0) } else { cell.payload_bytes };
+    let mut pairs: Vec<(&Label, &Label, u64)> = matrix.rows().map(|(src, dst, cell)| (src, dst, value(cell))).collect();
+    let all: u64 = pairs.iter().map(|(_, _, bytes)| bytes).fold(0, |sum, bytes| sum.saturating_add(*bytes));
+    let count = pairs.iter().filter(|(_, _, bytes)| *bytes > 0).count();
+    pairs.sort_by_key(|(src, dst, bytes)| (Reverse(*bytes), (*src).clone(), (*dst).clone()));
+    let name = |label: &Label| match label {
+        Label::Rank(rank) => format!("rank {rank}"),
+        _ => label.name(),
+    };
+    let named: Vec<String> = pairs
+        .iter()
+        .filter(|(_, _, bytes)| *bytes > 0)
+        .take(TOP_PAIRS)
+        .map(|(src, dst, sent)| {
+            let share = *sent as f64 * 100.0 / all.max(1) as f64;
+            format!("{} → {} {} ({share:.0} %)", name(src), name(dst), bytes(*sent))
+        })
+        .collect();
+    if !named.is_empty() {
+        let what = if has_ranks { "of MPI" } else { "of payload" };
+        lines.put("busiest", &format!("{}; {} {what}", named.join(", "), counted(count as u64, "pair")));
+    }
+}
+
+/// How long answers took, and MPI messages.
+pub(super) fn answers(lines: &mut Lines, profile: &Profile) {
+    if !profile.times_read {
+        return;
+    }
+    let mut by_interval: BTreeMap<&str, Histogram> = BTreeMap::new();
+    for (key, times) in latencies(profile, Apart { by: None, sizes: false }) {
+        by_interval.entry(key.interval).or_default().merge(&times);
+    }
+    let shown = [
+        (Interval::Acknowledged, "request to acknowledgement"),
+        (Interval::LastResponse, "request to last response"),
+        (Interval::MpiMessage, "MPI message"),
+    ];
+    let of = |(interval, name): (Interval, &str)| {
+        let times = by_interval.get(interval.name())?;
+        let quantile = |share| time(times.quantile(share) as f64);
+        Some(format!("{name} {} in the median, 99 % within {}", quantile(0.5), quantile(0.99)))
+    };
+    let found: Vec<String> = shown.into_iter().filter_map(of).collect();
+    if !found.is_empty() {
+        lines.put("times", &found.join("; "));
+    }
+}
+
+/// What went wrong, in one line.
+pub(super) fn health(lines: &mut Lines, profile: &Profile) {
+    let total: BTreeMap<&str, u64> = health::total(profile).into_iter().collect();
+    let of = |name: &str| total.get(name).copied().unwrap_or(0);
+    let coverage = &profile.coverage;
+    let naks: u64 = total.iter().filter(|(name, _)| name.starts_with("nak_")).map(|(_, count)| count).sum();
+    let marks = of("fecn_packets") + of("becn_packets") + of("ecn_ce_packets");
+    let lost = of("lost_requests") + of("lost_responses");
+    let mut found = Vec::new();
+    let mut say = |count: u64, what: String| {
+        if count > 0 {
+            found.push(what);
+        }
+    };
+    let longest = match of("longest_episode_ns") {
+        0 => String::new(),
+        ns => format!(", the longest {}", span(ns)),
+    };
+    say(of("episodes"), format!("{}{longest}", counted(of("episodes"), "go-back-N episode")));
+    say(naks, counted(naks, "NAK"));
+    say(of("rnr_naks"), counted(of("rnr_naks"), "RNR NAK"));
+    say(of("cnp_packets"), counted(of("cnp_packets"), "congestion notification"));
+    say(marks, format!("{} with marks of congestion", counted(marks, "packet")));
+    say(coverage.icrc_bad, counted(coverage.icrc_bad, "wrong ICRC"));
+    say(lost, format!("{} missed by the capture", counted(lost, "packet")));
+    say(coverage.interface_drops, format!("{} dropped by the capturing interface", group(coverage.interface_drops)));
+    let text = if found.is_empty() {
+        "nothing went wrong that the packets show".to_owned()
+    } else {
+        format!("{}; `ibscope health` says where", found.join("; "))
+    };
+    lines.put("health", &text);
+}

@@ -1,0 +1,139 @@
+//! Other ways than a site's command and ibdump at a sink: registers, every node for itself, tcpdump.
+
+use crate::analysis::{analysed, by_rank, files};
+use crate::cases::{hook, lab, starts};
+use crate::jobs::{clean, expected, only_folder};
+use crate::lab::{Lab, NODES};
+use crate::site::Site;
+use crate::switch::Fault;
+use crate::tools;
+use crate::topology::leaf_guid;
+use std::collections::BTreeSet;
+use std::fs;
+
+/// `mstreg` writes an analyser per leaf and a register per port and direction, two jobs on a leaf have an analyser each, and all of it is taken back in the order that
+/// a switch wants.
+pub(crate) fn registers_are_written_read_back_and_cleared() {
+    let lab = lab(Site { backend: "mstreg", ..Site::PLAIN });
+    lab.switch_lids();
+    starts(&lab, 700);
+    assert_eq!(lab.mirrored(), expected(&lab, &NODES[..4], ["sink1a", "sink2a"], 0), "{}", lab.registers());
+    let mut registers = BTreeSet::new();
+    for (leaf, sink) in [(0, "sink1a"), (1, "sink2a")] {
+        let port = lab.topology.place(sink).1;
+        registers.insert(format!("MPAT {:#018x} 0: be=1,e=1,span_type=4,system_port={port}", leaf_guid(leaf)));
+    }
+    for node in &NODES[..4] {
+        let (leaf, port, _) = lab.topology.place(node);
+        registers.extend([0, 1].map(|way| format!("MPAR {:#018x} {port} {way}: enable=1", leaf_guid(leaf))));
+    }
+    assert_eq!(lab.registers().lines().map(str::to_owned).collect::<BTreeSet<_>>(), registers);
+
+    assert_eq!(lab.hook("prolog", 701, "n[005-006]").code, 0);
+    let (leaf, port, _) = lab.topology.place("sink1b");
+    let second = format!("MPAT {:#018x} 1: be=1,e=1,span_type=4,system_port={port}", leaf_guid(leaf));
+    assert!(lab.registers().lines().any(|line| line == second), "{}{}", lab.registers(), lab.told());
+    hook(&lab, "epilog", 700);
+    assert_eq!(lab.mirrored().len(), 2, "the other job's: {}", lab.registers());
+    assert_eq!(lab.hook("epilog", 701, "n[005-006]").code, 0);
+    clean(&lab);
+    assert!(!lab.registers().contains(",e=1") && !lab.registers().contains("enable=1"), "{}", lab.registers());
+    let runs = fs::read_dir(lab.path().join("runs")).expect("runs").map(|run| run.expect("run").path());
+    analysed(&lab, &runs.into_iter().find(|run| run.display().to_string().contains("-700-")).expect("run"), 2, (0, 0));
+
+    // A register that does not keep what is written is found by reading it back.
+    lab.switch_fault(Some(Fault::Forget(lab.topology.place("n002").1 as u8)));
+    let told = hook(&lab, "prolog", 702);
+    assert!(told.contains("mirroring was switched on, but") && told.contains("says that enable is 0, not 1"), "{told}");
+    assert!(told.contains("all of it is undone"), "{told}");
+    clean(&lab);
+    // One that is on already belongs to somebody else.
+    lab.switch_fault(None);
+    let mstreg = lab.path().join("bin/mstreg").display().to_string();
+    let set = |register: &str, index: &str, fields: &str| {
+        let words = ["-d", "LID", "--yes", "--reg_name", register, "-i", index, "-o", "mngr_type=1", "--set", fields];
+        let lids = fs::read_to_string(lab.path().join("switch-lids")).expect("LIDs");
+        let own = format!(" {:#018x}", leaf_guid(0));
+        let lid = lids.lines().find_map(|line| line.strip_suffix(&own)).expect("the leaf");
+        let device = format!("lid-{lid}");
+        let words = words.map(|word| if word == "LID" { device.as_str() } else { word });
+        lab.container.run([mstreg.as_str()].iter().chain(&words))
+    };
+    assert!(set("MPAT", "pa_id=0", "system_port=6,span_type=4,e=1").status.success());
+    let told = hook(&lab, "prolog", 703);
+    assert!(told.contains("is mirrored already"), "{told}");
+    // What stands for the switch refuses what one would: an order, a field, a port.
+    let refused = |register: &str, index: &str, fields: &str, says: &str| {
+        let output = set(register, index, fields);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(says), "{fields}: {said}");
+    };
+    let first = "local_port=1,i_e=1,lp_msb=0";
+    refused("MPAR", first, "pa_id=1,enable=1", "is off: MPAT first");
+    refused("MPAR", first, "analyser=1", "no field of MPAR");
+    refused("MPAR", "local_port=1,i_e=1", "enable=1", "indexes are");
+    refused("MPAR", "local_port=6,i_e=1,lp_msb=0", "pa_id=0,enable=1", "a sink's port");
+    assert!(set("MPAR", first, "pa_id=0,enable=1").status.success());
+    refused("MPAT", "pa_id=0", "e=0", "MPAR first");
+    assert!(set("MPAR", first, "enable=0").status.success());
+    assert!(set("MPAT", "pa_id=0", "e=0").status.success());
+    clean(&lab);
+}
+
+/// Without mirrors every node captures at its own adapter, and no switch is asked for anything.
+pub(crate) fn every_node_captures_at_its_own_adapter() {
+    let lab = lab(Site { backend: "none", ..Site::PLAIN });
+    let told = hook(&lab, "prolog", 710);
+    assert!(told.contains("capturing: 4 captures, 0 ports mirrored"), "{told}");
+    for node in &NODES[..4] {
+        let own = format!("-{node}-ibsim0-1.pcap");
+        assert!(lab.captures_running().iter().any(|line| line.contains(&own)), "{:?}", lab.captures_running());
+    }
+    hook(&lab, "epilog", 710);
+    assert_eq!(lab.switch_calls().len(), 0);
+    clean(&lab);
+    analysed(&lab, &only_folder(&lab.path().join("runs")), 4, (0, 0));
+}
+
+/// The real tcpdump at an interface that a recorded job's frames come in by: all of them are in the file, and the filter keeps the rest out.
+pub(crate) fn tcpdump_captures_roce() {
+    let lab = Lab::start();
+    for interface in ["ve0", "ve1"] {
+        lab.container.succeeds(["ip", "link", "set", interface, "mtu", "9000"]);
+    }
+    lab.configure(Site {
+        backend: "none",
+        program: "tcpdump",
+        capture: "[capture.tcpdump]\ninterface = \"ve0\"\nbuffer_kib = 65536\nfilter = \"udp port 4791\"",
+        ..Site::PLAIN
+    });
+    let tested = lab.capture(&["selftest", "--nodelist", "n001"]);
+    assert_eq!(tested.code, 0, "{}{}", tested.stdout, tested.stderr);
+    // 1408 frames of RoCE, and 76 of other protocols.
+    let folder = tools::samples_folder().join("runs/ompi-rc-ring2");
+    let frames = lab.path().join("frames.pcap");
+    let packed = fs::read(folder.join("node1.pcap.zst")).expect("frames");
+    fs::write(&frames, zstd::decode_all(&packed[..]).expect("zstd")).expect("frames");
+
+    assert_eq!(lab.hook("prolog", 720, "n001").code, 0);
+    assert!(lab.told().contains("capturing: 1 captures, 0 ports mirrored"), "{}", lab.told());
+    let frames = frames.display().to_string();
+    lab.container.succeeds(["tcpreplay", "--quiet", "--pps=1000", "--intf1=ve1", &frames]);
+    assert_eq!(lab.hook("epilog", 720, "n001").code, 0);
+    clean(&lab);
+    let told = lab.told();
+    assert!(told.contains("n001: 1408 packets in "), "{told}");
+    let run = only_folder(&lab.path().join("runs"));
+    let manifest: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(run.join("manifest.json")).expect("manifest")).expect("json");
+    let counted = &manifest["captures"][0]["ended"]["counted"];
+    assert_eq!((counted["packets"].as_u64(), counted["dropped"].as_u64()), (Some(1408), Some(0)), "{manifest}");
+    let files = files(&run);
+    let profile = lab.path().join("roce.ibp");
+    let manifest = run.join("manifest.json").display().to_string();
+    let summary = tools::result(&["analyze", "--manifest", &manifest, "-o", profile.to_str().expect("path")], &files);
+    assert!(summary.contains("1 408"), "{summary}");
+    let truth = fs::read_to_string(folder.join("wire.csv")).expect("truth");
+    let truth: Vec<&str> = truth.lines().skip(1).collect();
+    assert_eq!(by_rank(&profile), truth);
+}

@@ -1,0 +1,105 @@
+//! Fabrics of hundreds and thousands of hosts: a plan for a job of 256 nodes, from one `ibnetdiscover -p`.
+
+use crate::lab::Lab;
+use crate::site::Site;
+use crate::topology::{Topology, leaf_guid};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// Hosts of a leaf; the last one is a sink.
+const HOSTS: usize = 36;
+
+/// Nodes of the job.
+const NODES: usize = 256;
+
+pub(crate) fn a_job_of_256_nodes_is_planned_on_500_hosts() {
+    planned(14);
+}
+
+pub(crate) fn a_job_of_256_nodes_is_planned_on_2000_hosts() {
+    planned(56);
+}
+
+/// Every node has its leaf, its port and a sink of its leaf, as the topology has them.
+fn planned(leaves: usize) {
+    let began = Instant::now();
+    let name = |leaf: usize, host: usize| match host {
+        0 if leaf + 1 == leaves => "mgmt".to_owned(),
+        host if host + 1 == HOSTS => format!("sink{leaf:02}"),
+        host => format!("n{:04}", leaf * HOSTS + host),
+    };
+    let topology = Topology {
+        leaves: (0..leaves).map(|leaf| (0..HOSTS).map(|host| name(leaf, host)).collect()).collect(),
+        spines: 16,
+    };
+    let lab = Lab::fabric(topology);
+    let places: BTreeMap<String, (usize, usize, u64)> =
+        lab.topology.hosts().map(|(host, leaf, port, guid)| (host.to_owned(), (leaf, port, guid + 1))).collect();
+    println!("{} hosts: fabric active after {:?}", places.len(), began.elapsed());
+
+    // Nodes of the job lie on all leaves, in an order of their own.
+    let computes: Vec<&String> = places.keys().filter(|name| name.starts_with('n')).collect();
+    let chosen: Vec<&String> = (0..NODES).map(|index| computes[index * 7 % NODES * computes.len() / NODES]).collect();
+    assert_eq!(chosen.iter().collect::<BTreeSet<_>>().len(), NODES);
+    let sinks: Vec<String> = (0..leaves).map(|leaf| format!("sink{leaf:02}")).collect();
+    let addresses: Vec<(String, String)> = chosen
+        .iter()
+        .copied()
+        .chain(&sinks)
+        .enumerate()
+        .map(|(index, node)| (node.clone(), format!("127.1.{}.{}", index / 250, index % 250 + 1)))
+        .collect();
+    lab.one_ssh_server(&addresses);
+    let sinks: Vec<&str> = sinks.iter().map(String::as_str).collect();
+    let list: Vec<&str> = chosen.iter().map(|node| node.as_str()).collect();
+    let plan = |trace_nodes: usize| {
+        let run = format!("[fabric]\ntrace_nodes = {trace_nodes}");
+        lab.configure_for(Site { run: &run, ..Site::PLAIN }, &sinks, &addresses);
+        let began = Instant::now();
+        let ran = lab.capture(&["plan", "--job", "1", "--nodelist", &list.join(","), "--format", "json"]);
+        let (count, took) = (places.len(), began.elapsed());
+        println!(
+            "{count} hosts: a plan for {NODES} nodes, {trace_nodes} of them traced, and {leaves} sinks after {took:?}"
+        );
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let mut plan: serde_json::Value = serde_json::from_str(&ran.stdout).expect("json");
+        // Names of files hold the time.
+        for value in ["started_s", "steps"] {
+            plan.as_object_mut().expect("a plan").remove(value);
+        }
+        for sink in plan["sinks"].as_array_mut().expect("sinks") {
+            sink.as_object_mut().expect("a sink").remove("file");
+        }
+        plan
+    };
+    let all_traced = plan(NODES);
+    let plan = plan(16);
+    assert_eq!(plan, all_traced);
+    let warnings = plan["warnings"].as_array().expect("warnings");
+    let is_load = |warning: &serde_json::Value| warning.as_str().is_some_and(|text| text.contains(" onto a link of "));
+    assert!(warnings.len() == leaves && warnings.iter().all(is_load), "{warnings:?}");
+    let ports = plan["compute"].as_array().expect("ports");
+    let planned: Vec<&str> = ports.iter().map(|port| port["node"].as_str().expect("node")).collect();
+    assert_eq!(planned, list, "every node, in the job's order");
+    let text = |guid: u64| format!("{guid:#018x}");
+    for port in ports {
+        let (leaf, number, guid) = places[port["node"].as_str().expect("node")];
+        let found = (port["port_guid"].as_str(), port["leaf_guid"].as_str(), port["leaf_port"].as_u64());
+        assert_eq!(
+            found,
+            (Some(text(guid).as_str()), Some(text(leaf_guid(leaf)).as_str()), Some(number as u64)),
+            "{port}"
+        );
+    }
+    let mut expected: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+    for node in &list {
+        let (leaf, number, _) = places[*node];
+        expected.entry(format!("sink{leaf:02}")).or_default().insert(number as u64);
+    }
+    let sources = |sink: &serde_json::Value| {
+        let ports = sink["sources"].as_array().expect("ports").iter().map(|port| port.as_u64().expect("port"));
+        (sink["node"].as_str().expect("node").to_owned(), ports.collect())
+    };
+    let found: BTreeMap<String, BTreeSet<u64>> = plan["sinks"].as_array().expect("sinks").iter().map(sources).collect();
+    assert_eq!(found, expected);
+}

@@ -1,0 +1,153 @@
+//! `ibscope trace`: what a viewer needs to draw it, and that it holds what `messages` and the truth hold.
+
+use crate::runs;
+use crate::tools::{ibscope, result, sample};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+fn events(inputs: &[PathBuf], more: &[&str]) -> (Value, Vec<Value>) {
+    let text = result(&[&["trace"], more].concat(), inputs);
+    let mut document: Value = serde_json::from_str(&text).expect("JSON");
+    let Value::Array(events) = document["traceEvents"].take() else { panic!("events") };
+    (document, events)
+}
+
+fn of<'a>(events: &'a [Value], ph: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["ph"] == ph).collect()
+}
+
+/// A time in nanoseconds.
+fn ns(time: &Value) -> i64 {
+    (time.as_f64().expect("time") * 1000.0).round() as i64
+}
+
+fn track(event: &Value) -> (u64, u64) {
+    (event["pid"].as_u64().expect("pid"), event["tid"].as_u64().expect("tid"))
+}
+
+#[test]
+fn slices_nest_and_flows_pair_up() {
+    let run = runs::named("ompi-rc-notrace-mixed-4x1");
+    for (inputs, transport) in
+        [(vec![run.sink()], false), (run.every_node(), true), (vec![sample("ucx-ud-ring2")], false)]
+    {
+        let more: &[&str] = if transport { &["--transport"] } else { &[] };
+        let (_, events) = events(&inputs, more);
+        let mut slices: BTreeMap<(u64, u64), Vec<(i64, i64)>> = BTreeMap::new();
+        for slice in of(&events, "X") {
+            let start = ns(&slice["ts"]);
+            slices.entry(track(slice)).or_default().push((start, start + ns(&slice["dur"])));
+        }
+        for of_track in slices.values_mut() {
+            of_track.sort_unstable();
+            assert!(of_track.windows(2).all(|pair| pair[0].1 < pair[1].0), "slices of a track overlap");
+        }
+        let ends = |ph: &str| -> BTreeMap<u64, &Value> {
+            let all = of(&events, ph);
+            let ends: BTreeMap<u64, &Value> = all.iter().map(|end| (end["id"].as_u64().expect("id"), *end)).collect();
+            assert_eq!(ends.len(), all.len(), "an id has one {ph}");
+            ends
+        };
+        let (starts, finishes) = (ends("s"), ends("f"));
+        assert!(starts.len() > 20 && starts.keys().eq(finishes.keys()));
+        for (start, finish) in starts.values().zip(finishes.values()) {
+            assert!(ns(&start["ts"]) <= ns(&finish["ts"]));
+            assert_eq!(finish["bp"], "e");
+            for end in [start, finish] {
+                let at = ns(&end["ts"]);
+                assert!(
+                    slices[&track(end)].iter().any(|(from, to)| (*from..=*to).contains(&at)),
+                    "{end} is on no slice"
+                );
+            }
+        }
+        assert_eq!(of(&events, "X").len(), 2 * starts.len());
+        // Every process and track has a name, and numbers of tracks are not used twice.
+        let named: BTreeSet<(u64, u64)> =
+            of(&events, "M").into_iter().filter(|event| event["name"] == "thread_name").map(track).collect();
+        assert!(slices.keys().eq(named.iter()));
+        assert_eq!(named.iter().map(|(_, tid)| tid).collect::<BTreeSet<_>>().len(), named.len());
+    }
+}
+
+/// Messages and bytes by pair of ranks, those of the application alone: of a run that nothing traced they are all that there are.
+#[test]
+fn a_trace_holds_the_messages_of_the_truth_at_the_times_of_messages() {
+    let run = runs::named("ompi-openib-notrace-mixed-4x1");
+    let (document, events) = events(&[run.sink()], &[]);
+    let processes: BTreeMap<u64, String> = of(&events, "M")
+        .into_iter()
+        .filter(|event| event["name"] == "process_name")
+        .map(|event| (event["pid"].as_u64().expect("pid"), event["args"]["name"].as_str().expect("name").to_owned()))
+        .collect();
+    assert_eq!(processes.values().collect::<BTreeSet<_>>().len(), 4);
+    let rank = |text: &str| text.strip_prefix("rank ").expect("rank").parse::<u32>().expect("number");
+    let mut sums: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
+    let mut times: Vec<(i64, i64)> = Vec::new();
+    let origin_ns = document["otherData"]["start_ns"].as_i64().expect("start");
+    for slice in of(&events, "X") {
+        let (from, to) = (&slice["args"]["from"], &slice["args"]["to"]);
+        if processes[&track(slice).0] != from.as_str().expect("from") {
+            continue;
+        }
+        let start = origin_ns + ns(&slice["ts"]);
+        times.push((start, start + ns(&slice["dur"])));
+        if slice["name"].as_str().expect("name").starts_with("point-to-point") {
+            let pair = (rank(from.as_str().expect("from")), rank(to.as_str().expect("to")));
+            let sum = sums.entry(pair).or_default();
+            *sum = (sum.0 + 1, sum.1 + slice["args"]["bytes"].as_u64().expect("bytes"));
+        }
+    }
+    let truth = run.truth("wire.csv").expect("truth");
+    assert_eq!(sums, truth.into_iter().filter(|(_, (messages, _))| *messages > 0).collect());
+    let csv = result(&["messages", "--format", "csv"], &[run.sink()]);
+    let time = |line: &str| {
+        let mut fields = line.split(',').map(|field| field.parse::<i64>().expect("time"));
+        (fields.next().expect("first"), fields.next().expect("last"))
+    };
+    let mut expected: Vec<(i64, i64)> = csv
+        .lines()
+        .skip(1)
+        .map(|line| line.splitn(3, ',').take(2).collect::<Vec<_>>().join(","))
+        .map(|t| time(&t))
+        .collect();
+    expected.sort_unstable();
+    times.sort_unstable();
+    assert_eq!(times, expected);
+}
+
+#[test]
+fn no_more_events_than_wanted_and_a_note() {
+    let path = sample("openib-mixed-4x1");
+    let all = events(std::slice::from_ref(&path), &[]).1;
+    let messages = of(&all, "s").len();
+    let ran = ibscope(["trace", "--max-events", "41", path.to_str().expect("path")]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let document: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let events = document["traceEvents"].as_array().expect("events");
+    assert_eq!(events.iter().filter(|event| event["ph"] != "M").count(), 40);
+    assert!(ran.stderr.contains(&format!("{} of {messages} are left out", messages - 10)), "{}", ran.stderr);
+}
+
+#[test]
+fn a_profile_gives_the_rate_of_each_rank() {
+    let folder = tempfile::tempdir().expect("folder");
+    let profile = folder.path().join("job.ibp");
+    let path = sample("openib-mixed-4x1");
+    let place = profile.to_str().expect("path");
+    result(&["analyze", "--bin", "10ms", "-o", place], std::slice::from_ref(&path));
+    let trace = folder.path().join("trace.json");
+    let ran = ibscope(["trace", place, "-o", trace.to_str().expect("path")]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
+    assert!(ran.stderr.contains("give the captures"), "{}", ran.stderr);
+    let document: Value = serde_json::from_str(&std::fs::read_to_string(&trace).expect("trace")).expect("JSON");
+    let events = document["traceEvents"].as_array().expect("events");
+    // What was sent is the rate times the width of a bin.
+    let sent: f64 =
+        of(events, "C").iter().map(|event| event["args"]["wire bytes/s"].as_f64().expect("rate") * 0.01).sum();
+    let csv = result(&["matrix", "--format", "csv"], &[path]);
+    let expected: u64 =
+        csv.lines().skip(1).map(|line| line.split(',').nth(5).expect("wire").parse::<u64>().expect("bytes")).sum();
+    assert_eq!(sent.round() as u64, expected);
+}

@@ -1,0 +1,252 @@
+//! `ibscope watch`: what grows is followed, and its totals are those of `analyze`.
+
+use crate::runs::decompressed;
+use crate::tools::{HEADER_BYTES, command, ibscope, sample, samples_folder, walk};
+use ibscope_samples::{Framing, Kind};
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Everything of a summary but the line that names the input.
+fn totals(text: &str) -> String {
+    let from = text.find("input  ").unwrap_or_else(|| panic!("no totals in: {text}"));
+    text[from..].lines().skip(1).flat_map(|line| [line, "\n"]).collect()
+}
+
+fn analyzed(path: &Path) -> String {
+    let ran = ibscope(["analyze", path.to_str().expect("path")]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    totals(&ran.stdout)
+}
+
+fn fifo(folder: &Path) -> PathBuf {
+    let place = folder.join("fifo");
+    let made = Command::new("mkfifo").arg(&place).status().expect("mkfifo");
+    assert!(made.success());
+    place
+}
+
+/// Starts `watch` with these arguments.
+fn watch(arguments: &[&str], place: &Path) -> Child {
+    let mut command = command(["watch"].iter().chain(arguments));
+    command.arg(place).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started")
+}
+
+fn signal(child: &Child, name: &str) {
+    let done = Command::new("kill").args(["-s", name, &child.id().to_string()]).status().expect("kill");
+    assert!(done.success());
+}
+
+fn ended(child: Child) -> String {
+    let output = child.wait_with_output().expect("ended");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.as_ref()), (Some(0), ""), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Generated packets, each twice, come at 100 000 a second, as a capture writes them.
+#[test]
+fn a_fifo_is_followed_at_100_000_packets_a_second() {
+    const PER_SECOND: usize = 100_000;
+    let folder = tempfile::tempdir().expect("folder");
+    let options = ibscope_samples::Options {
+        framing: Framing::Native,
+        kind: Kind::Small,
+        bytes: 20 << 20,
+        lids: 6,
+        mirror: 2,
+        pattern: None,
+        seed: 5,
+    };
+    let mut bytes = Vec::new();
+    let generated = ibscope_samples::generate(&options, &mut bytes).expect("generated");
+    let file = folder.path().join("all.pcap");
+    fs::write(&file, &bytes).expect("written");
+    let place = fifo(folder.path());
+    let child = watch(&["--interval", "200ms"], &place);
+    let mut out = File::options().write(true).open(&place).expect("fifo");
+    let records = walk(&bytes);
+    out.write_all(&bytes[..HEADER_BYTES]).expect("header");
+    let start = Instant::now();
+    for (index, records) in records.chunks(PER_SECOND / 1000).enumerate() {
+        let from = records.first().expect("records").place.start;
+        out.write_all(&bytes[from..records.last().expect("records").place.end]).expect("records");
+        let due = start + Duration::from_millis(index as u64 + 1);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+    drop(out);
+    let shown = ended(child);
+    assert_eq!(totals(&shown), analyzed(&file));
+    let packets =
+        |line: &str| line[38..53].replace(' ', "").parse::<u64>().unwrap_or_else(|_| panic!("packets in: {line}"));
+    let seen: Vec<u64> = shown.lines().skip(1).take_while(|line| !line.is_empty()).map(packets).collect();
+    assert!(!seen.is_empty() && seen.is_sorted(), "{seen:?}");
+    assert!(*seen.last().expect("looks") <= generated.records / 2, "copies are no packets: {seen:?}");
+}
+
+/// MPI, repeats, copies, other frames: whatever a capture holds, and however little of it comes at a time.
+#[test]
+fn totals_of_recorded_traffic_are_those_of_analyze() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = fifo(folder.path());
+    for name in ["ucx-rc-ring2-loss1", "openib-mixed-4x1", "ucx-rc-ring2.node1", "ucx-ud-ring2"] {
+        let expected = analyzed(&sample(name));
+        assert_eq!(totals(&ended(watch(&["--once"], &sample(name)))), expected, "{name}: the file as it is");
+        let bytes = decompressed(&sample(name));
+        let child = watch(&[], &place);
+        let mut out = File::options().write(true).open(&place).expect("fifo");
+        // Pieces that end anywhere: within the header, within records.
+        for piece in bytes.chunks(977) {
+            out.write_all(piece).expect("written");
+        }
+        drop(out);
+        assert_eq!(totals(&ended(child)), expected, "{name}: from a FIFO");
+    }
+}
+
+/// The lines that have come, up to one of which this is true.
+fn wait_for(lines: &mut impl Iterator<Item = std::io::Result<String>>, is_it: impl Fn(&str) -> bool) {
+    assert!(lines.map(|line| line.expect("line")).any(|line| is_it(&line)), "it ended before");
+}
+
+/// A number of packets with groups of three, as it stands in a line.
+fn grouped(count: usize) -> String {
+    let digits = count.to_string();
+    let parts: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|part| std::str::from_utf8(part).expect("digits")).collect();
+    format!(" {} ", parts.join(" "))
+}
+
+/// A file of packets seen once, and how many of them have come when so many records have.
+#[test]
+fn a_file_is_followed_until_a_signal_and_a_folder_from_file_to_file() {
+    let options = ibscope_samples::Options {
+        framing: Framing::Roce,
+        kind: Kind::Small,
+        bytes: 1 << 20,
+        lids: 4,
+        mirror: 1,
+        pattern: None,
+        seed: 9,
+    };
+    let mut bytes = Vec::new();
+    ibscope_samples::generate(&options, &mut bytes).expect("generated");
+    let records = walk(&bytes);
+    let cut = records[records.len() / 3].place.start;
+    let second = records[records.len() / 2].place.start;
+    for is_folder in [false, true] {
+        let folder = tempfile::tempdir().expect("folder");
+        let whole = folder.path().join("whole");
+        fs::create_dir(&whole).expect("folder");
+        let all = whole.join("all.pcap");
+        fs::write(&all, &bytes).expect("written");
+        let place = folder.path().join("live");
+        fs::create_dir(&place).expect("folder");
+        let first = place.join("sink.pcap9");
+        // It begins in the middle of the file header.
+        fs::write(&first, &bytes[..10]).expect("written");
+        let mut child = watch(&["--interval", "100ms"], if is_folder { &place } else { &first });
+        let mut lines = BufReader::new(child.stdout.take().expect("output")).lines();
+        let mut out = File::options().append(true).open(&first).expect("file");
+        out.write_all(&bytes[10..cut - 5]).expect("written");
+        // The last record is not whole.
+        wait_for(&mut lines, |line| line.contains(&grouped(records.len() / 3 - 1)));
+        out.write_all(&bytes[cut - 5..second]).expect("written");
+        wait_for(&mut lines, |line| line.contains(&grouped(records.len() / 2)));
+        let rest = &bytes[second..];
+        if is_folder {
+            fs::write(place.join("notes.txt"), "not a capture, and longer than its header").expect("written");
+            fs::write(place.join("sink.pcap10"), [&bytes[..HEADER_BYTES], rest].concat()).expect("written");
+        } else {
+            out.write_all(rest).expect("written");
+        }
+        wait_for(&mut lines, |line| line.contains(&grouped(records.len())));
+        signal(&child, if is_folder { "INT" } else { "TERM" });
+        let shown: String = lines.map(|line| line.expect("line") + "\n").collect();
+        let mut expected = analyzed(&all);
+        let mut found = totals(&shown);
+        if is_folder {
+            let (notes, others): (Vec<&str>, Vec<&str>) = found.lines().partition(|line| line.starts_with("note "));
+            assert!(
+                notes.len() == 1 && notes[0].contains("notes.txt") && notes[0].contains("not a capture"),
+                "{notes:?}"
+            );
+            found = others.join("\n") + "\n";
+        }
+        assert_eq!(std::mem::take(&mut found), std::mem::take(&mut expected), "folder: {is_folder}");
+        let status = child.wait().expect("ended");
+        let mut stderr = String::new();
+        child.stderr.take().expect("stderr").read_to_string(&mut stderr).expect("text");
+        assert_eq!((status.code(), stderr.as_str()), (Some(0), ""));
+    }
+}
+
+#[test]
+fn what_cannot_be_watched_is_told() {
+    let folder = tempfile::tempdir().expect("folder");
+    let text = folder.path().join("notes.txt");
+    fs::write(&text, "not a capture, and longer than its header").expect("written");
+    let missing = folder.path().join("missing");
+    for (place, expected) in [
+        (folder.path(), "no file in this folder is a capture"),
+        (&text, "not a capture file"),
+        (&missing, "cannot be opened"),
+    ] {
+        let ran = ibscope(["watch", "--once", place.to_str().expect("path")]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    }
+}
+
+/// With a terminal, real enough that the program takes it for one: it draws, `q` ends it, and the terminal is as it was.
+#[test]
+fn a_terminal_is_given_back() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("sink.pcap");
+    fs::write(&file, decompressed(&sample("ucx-rc-ring2-loss1"))).expect("written");
+    let hosts = samples_folder().join("hosts-native.csv");
+    for key in ["q", "\u{3}", "TERM"] {
+        let program = format!(
+            "stty rows 30 cols 110; exec {} watch --interval 100ms --hosts {} {}",
+            env!("CARGO_BIN_EXE_ibscope"),
+            hosts.display(),
+            file.display()
+        );
+        let mut child = Command::new("script")
+            .args(["-qefc", &program, "/dev/null"])
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("script");
+        let mut keys = child.stdin.take().expect("keys");
+        let mut screen = child.stdout.take().expect("screen");
+        let mut shown = Vec::new();
+        let has = |shown: &[u8], what: &str| shown.windows(what.len()).any(|part| part == what.as_bytes());
+        let mut bytes = [0; 4096];
+        // What is blank already is not drawn, so only words stand in it as they are.
+        while !(has(&shown, "following") && has(&shown, "node1")) {
+            let count = screen.read(&mut bytes).expect("screen");
+            assert!(count > 0, "it ended: {}", String::from_utf8_lossy(&shown));
+            shown.extend(&bytes[..count]);
+        }
+        if key == "TERM" {
+            let program = format!("^{} watch", env!("CARGO_BIN_EXE_ibscope"));
+            let found =
+                Command::new("pgrep").args(["-f", "-P", &child.id().to_string(), &program]).output().expect("pgrep");
+            let id = String::from_utf8(found.stdout).expect("text");
+            assert!(Command::new("kill").args(["-s", "TERM", id.trim()]).status().expect("kill").success());
+        } else {
+            keys.write_all(key.as_bytes()).expect("key");
+        }
+        screen.read_to_end(&mut shown).expect("screen");
+        assert!(child.wait().expect("ended").success());
+        let text = String::from_utf8_lossy(&shown);
+        let (screen, after) = text.rsplit_once("\u{1b}[?1049l").expect("the screen is left");
+        assert!(screen.contains("\u{1b}[?1049h") && screen.contains("transport"), "{text}");
+        assert!(after.contains("\u{1b}[?25h") || screen.ends_with("\u{1b}[?25h"), "the cursor is shown: {after}");
+        assert!(after.contains("565 responses") && after.contains("endpoints"), "the totals follow: {after}");
+    }
+}
