@@ -1,7 +1,7 @@
 //! The HTML report in a browser: what a person sees there is what the commands print.
 
 use crate::python::{run, venv};
-use crate::tools::{result, sample, samples_folder};
+use crate::tools::{ibscope, result, sample, samples_folder};
 use ibscope::model::profile::{ConnectionRow, RankRow, Repeated, Repeats, TimelineRow, Traffic};
 use ibscope::model::{Kind, Profile};
 use ibscope::report::html;
@@ -141,6 +141,18 @@ fn the_report_shows_what_the_commands_print() {
     for (width, over) in [1200, 800].into_iter().zip(seen["overflow"].as_array().expect("overflow")) {
         assert!(over.as_i64().expect("pixels") <= 0, "{width} pixels are wide enough");
     }
+}
+
+#[test]
+fn a_profile_is_shown_as_a_whole() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
+    result(&["analyze", "-o", &place("job.ibp")], &[sample("ucx-ud-ring2")]);
+    let ran = ibscope(["report", &place("job.ibp"), "-o", &place("report.html"), "--from", "0.5"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+    assert!(ran.stderr.contains("give the captures to look at a part"), "{}", ran.stderr);
+    assert!(!Path::new(&place("report.html")).exists());
+    assert_eq!(ibscope(["report", &place("job.ibp")]).code, 2, "it has to be said where the page goes");
 }
 
 #[test]
