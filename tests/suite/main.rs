@@ -5,6 +5,8 @@ mod architecture;
 mod browser;
 mod cli;
 mod constructed;
+#[cfg(target_os = "linux")]
+mod crosscheck;
 mod cuts;
 mod fabric;
 mod floor;

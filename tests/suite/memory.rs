@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &[&str], capture: &Path) -> (u64, String) {
 
 /// Peak resident memory until the program ends. The system keeps the high-water mark, so what is missed between two
 /// looks is the growth of the last millisecond.
-fn watch(child: &mut Child) -> u64 {
+pub(crate) fn watch(child: &mut Child) -> u64 {
     let status = format!("/proc/{}/status", child.id());
     let mut peak_bytes = 0;
     while child.try_wait().expect("wait").is_none() {

@@ -1,0 +1,179 @@
+//! Every recorded run that was traced.
+
+use super::{archive, read, with_captures, with_profile};
+use crate::recorded::every_way;
+use crate::runs::{self, Run};
+use crate::tools::in_parallel;
+use ibscope::crosscheck::{Cause, Crosscheck, Tracer, Verdict};
+use ibscope::pipeline::{Options, analyze};
+use std::collections::{BTreeMap, BTreeSet};
+
+fn traced() -> Vec<Run> {
+    let traced: Vec<Run> = runs::all().into_iter().filter(|run| archive(run).is_some()).collect();
+    // 16 by eztrace, 7 by Score-P.
+    assert_eq!(traced.len(), 23, "traced runs");
+    traced
+}
+
+/// Messages and bytes by pair.
+type Pairs = BTreeMap<(u32, u32), (u64, u64)>;
+
+fn assert_agrees(run: &Run, result: &Crosscheck, is_whole: bool) {
+    let name = &run.name;
+    let nodes = run.node_of_rank();
+    let truth = run.truth("truth.csv").expect("truth");
+    let in_trace: Pairs =
+        result.pairs.iter().map(|pair| ((pair.src, pair.dst), (pair.trace.messages, pair.trace.bytes))).collect();
+    let said: Pairs = in_trace.into_iter().filter(|(_, sums)| sums.0 > 0).collect();
+    assert_eq!(said, truth.iter().map(|(pair, sums)| (*pair, *sums)).collect::<Pairs>(), "{name}: the trace");
+    for pair in &result.pairs {
+        let place = format!("{name}: rank {} to {}: {pair:?}", pair.src, pair.dst);
+        assert_ne!(pair.verdict, Verdict::Unexplained, "{place}");
+        let is_same_node = nodes[&pair.src] == nodes[&pair.dst];
+        assert_eq!(pair.causes.contains(&Cause::SameNode), is_same_node, "{place}");
+        if is_whole {
+            assert!(!pair.causes.contains(&Cause::Lost) && !pair.causes.contains(&Cause::NotCaptured), "{place}");
+        }
+        assert!(!pair.causes.contains(&Cause::OutsideCapture), "{place}");
+        assert_eq!(pair.excess(), (0, 0), "{place}");
+        assert!(pair.differences.is_empty(), "{place}");
+    }
+    // What stands on the wire is known for all runs but those of Score-P on two nodes.
+    if let Some(wire) = run.truth("wire.csv").filter(|_| is_whole) {
+        let found = result.pairs.iter().map(|pair| ((pair.src, pair.dst), (pair.wire.messages, pair.wire.bytes)));
+        let found: Pairs = found.filter(|(_, sums)| sums.0 > 0).collect();
+        assert_eq!(found, wire, "{name}: the wire");
+        // And so are the tracer's own: what it has beyond the program's.
+        for pair in &result.pairs {
+            let [on_wire, own] =
+                [&wire, &truth].map(|sums| sums.get(&(pair.src, pair.dst)).copied().unwrap_or_default());
+            let expected =
+                if nodes[&pair.src] == nodes[&pair.dst] { (0, 0) } else { (on_wire.0 - own.0, on_wire.1 - own.1) };
+            assert_eq!((pair.tracer.messages, pair.tracer.bytes), expected, "{name}: {pair:?}");
+        }
+    }
+}
+
+#[test]
+fn every_pair_is_equal_or_explained_however_it_was_captured() {
+    in_parallel(&traced(), |_, run| {
+        let trace = read(&archive(run).expect("archive"));
+        for paths in every_way(run) {
+            let profile = analyze(&paths, &Options::default(), &|_| {}).expect("profile");
+            let is_whole = paths.len() > 1 || paths[0] == run.sink() || run.nodes == 2;
+            assert_agrees(run, &with_profile(&trace, &profile).expect("compared"), is_whole);
+        }
+    });
+}
+
+#[test]
+fn captures_say_the_same_and_when() {
+    in_parallel(&traced(), |_, run| {
+        let trace = read(&archive(run).expect("archive"));
+        let result = with_captures(&trace, &run.every_node());
+        assert_agrees(run, &result, true);
+        let clocks = &result.clocks;
+        // Runs of collectives alone have no messages to be matched.
+        assert_eq!(clocks.ranks.is_empty(), run.name.contains("-coll-"), "{}", run.name);
+        let offsets: Vec<i64> = clocks.ranks.iter().map(|clock| clock.offset_ns).collect();
+        let spread_ns = offsets.iter().max().unwrap_or(&0) - offsets.iter().min().unwrap_or(&0);
+        if matches!(trace.tracer, Tracer::ScoreP(_)) {
+            // Score-P has corrected its clocks; by the programs' own clocks they are right to 0.6 ms here, and bounds are as wide as delays.
+            assert!(spread_ns < 5_000_000, "{}: {clocks:?}", run.name);
+        }
+        for clock in &clocks.ranks {
+            assert!(!clock.is_uneven, "{}: {clock:?}", run.name);
+        }
+        if let Some(delays) = clocks.send_to_wire {
+            assert!(clocks.of_every_message, "{}", run.name);
+            // Nothing is on the wire before it was sent.
+            assert!(delays.min_ns >= -1, "{}: {delays:?}", run.name);
+        }
+    });
+}
+
+/// The time of each send by the node's own clock, which is within 0.3 ms of the capture's, and the same send in the trace: the difference is the
+/// offset of the trace's clock.
+#[test]
+fn clocks_are_those_that_the_programs_tell() {
+    for name in ["ompi-rc-ring2", "ompi-rc-mixed-2x2", "ompi-openib-ring2", "mpich-rc-ring2", "scorep-ompi-rc-ring-2x1"]
+    {
+        let run = runs::named(name);
+        let path = archive(&run).expect("archive");
+        let result = with_captures(&read(&path), &run.every_node());
+        let mut first_noted: BTreeMap<u32, i64> = BTreeMap::new();
+        for (time_ns, src, ..) in super::noted(&run) {
+            first_noted.entry(src).and_modify(|first| *first = time_ns.min(*first)).or_insert(time_ns);
+        }
+        for clock in &result.clocks.ranks {
+            let (first_ns, offset_ns) = (first_noted[&clock.rank], clock.offset_ns);
+            // The first send of the trace, by an independent reading of the archive.
+            let in_trace_ns = first_send_ns(&path, clock.rank);
+            let wrong_ns = (first_ns - in_trace_ns - offset_ns).abs();
+            let most_ns = clock.uncertainty_ns.expect("both sides") as i64 + 1_000_000;
+            assert!(wrong_ns < most_ns, "{name}: rank {}: {wrong_ns} ns off, {clock:?}", clock.rank);
+        }
+    }
+}
+
+/// Nanoseconds from the archive's first moment to the first send of a rank: by its text.
+fn first_send_ns(path: &std::path::Path, rank: u32) -> i64 {
+    let output = std::process::Command::new("otf2-print").arg("-A").arg(path).output().expect("otf2-print");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let clock = text.lines().find(|line| line.starts_with("CLOCK_PROPERTIES")).expect("clock");
+    let after = |name: &str| {
+        let rest = clock.split_once(name).expect("name").1;
+        rest.split([',', ' ']).next().expect("value").parse::<i128>().expect("number")
+    };
+    let (ticks, offset) = (after("Ticks per Seconds: "), after("Global Offset: "));
+    let locations: BTreeMap<&str, u32> = text
+        .lines()
+        .filter(|line| line.starts_with("LOCATION "))
+        .map(|line| {
+            let id = line.split_whitespace().nth(1).expect("id");
+            let group = line.split_once("Group: \"").expect("group").1;
+            let digits = group.trim_start_matches("MPI Rank ").trim_start_matches("P#");
+            (id, digits.split('"').next().expect("rank").parse().expect("rank"))
+        })
+        .collect();
+    let first =
+        text.lines().filter(|line| line.starts_with("MPI_SEND") || line.starts_with("MPI_ISEND")).find_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            (locations[words.next()?] == rank).then(|| words.next().expect("time").parse::<i128>().expect("time"))
+        });
+    ((first.expect("a send") - offset) * 1_000_000_000 / ticks) as i64
+}
+
+/// Ten all-to-alls, broadcasts, allreduces and barriers of four ranks on two or four nodes (samples/runs: `coll`).
+#[test]
+fn collectives_promise_what_the_programs_asked_for() {
+    for name in ["ompi-rc-coll-2x2", "scorep-ompi-openib-coll-2x2", "scorep-ompi-rc-coll-4x1"] {
+        let run = runs::named(name);
+        let nodes = run.node_of_rank();
+        let trace = read(&archive(&run).expect("archive"));
+        let profile = analyze(&run.every_node(), &Options::default(), &|_| {}).expect("profile");
+        let result = with_profile(&trace, &profile).expect("compared");
+        let between: BTreeSet<(u32, u32)> = nodes
+            .keys()
+            .flat_map(|src| nodes.keys().map(move |dst| (*src, *dst)))
+            .filter(|(src, dst)| nodes[src] != nodes[dst])
+            .collect();
+        let of =
+            |operation: &str, value: fn(&ibscope::crosscheck::CollectivePair) -> u64| -> BTreeMap<(u32, u32), u64> {
+                let rows = result.collectives.iter().filter(|row| row.operation == operation);
+                rows.map(|row| ((row.src, row.dst), value(row))).filter(|(_, value)| *value > 0).collect()
+            };
+        let each = |bytes: u64| -> BTreeMap<(u32, u32), u64> { between.iter().map(|pair| (*pair, bytes)).collect() };
+        // 4096 bytes for each other rank, ten times; Open MPI sends them directly.
+        assert_eq!(of("alltoall", |row| row.promised_bytes), each(40_960), "{name}");
+        assert_eq!(of("alltoall", |row| row.wire_bytes), each(40_960), "{name}");
+        // 2048 bytes, ten times; an algorithm of its own moves them.
+        assert_eq!(of("allreduce", |row| row.promised_bytes), each(20_480), "{name}");
+        // 32768 bytes; the root goes round: 0, 1, 2, 3, 0, 1, 2, 3, 0, 1.
+        let expected = between.iter().map(|(src, dst)| ((*src, *dst), 32_768 * if *src < 2 { 3 } else { 2 })).collect();
+        assert_eq!(of("bcast", |row| row.promised_bytes), expected, "{name}");
+        assert_eq!(of("barrier", |row| row.promised_bytes), BTreeMap::new(), "{name}");
+        assert_eq!(of("barrier", |row| row.wire_bytes), BTreeMap::new(), "{name}");
+        assert!(!of("barrier", |row| row.wire_messages).is_empty(), "{name}");
+    }
+}
