@@ -136,7 +136,7 @@ fn deflate(pairs: &BTreeMap<[u32; 3], Traffic>, cells: &[Cell], bin_ns: i64) -> 
     for index in 0..3 {
         columns.put(pairs.keys().map(|key| u64::from(key[index])))?;
     }
-    columns.sums(pairs.values())?;
+    columns.sums(&pairs.values())?;
     let first_ns = cells.first().map_or(0, |cell| cell.0);
     let bin = |cell: &Cell| bin_of(cell.0, first_ns, bin_ns);
     let before = || std::iter::once(None).chain(cells.iter().map(Some));
@@ -146,7 +146,7 @@ fn deflate(pairs: &BTreeMap<[u32; 3], Traffic>, cells: &[Cell], bin_ns: i64) -> 
         u64::from(cell.1 - before.map_or(0, |before| before.1))
     };
     columns.put(cells.iter().zip(before()).map(pair))?;
-    columns.sums(cells.iter().map(|cell| &cell.2))?;
+    columns.sums(&cells.iter().map(|cell| &cell.2))?;
     columns.out.finish()
 }
 
@@ -173,7 +173,7 @@ impl Columns {
     }
 
     /// Eight columns of sums, in the order of `data.js`.
-    fn sums<'a>(&mut self, rows: impl Iterator<Item = &'a Traffic> + Clone) -> io::Result<()> {
+    fn sums<'a>(&mut self, rows: &(impl Iterator<Item = &'a Traffic> + Clone)) -> io::Result<()> {
         let columns: [fn(&Traffic) -> u64; 8] = [
             |sums| sums.packets,
             |sums| sums.wire_bytes,
