@@ -19,6 +19,7 @@ const PROGRAMS: [&str; 2] = ["/usr/bin/chromium", "/usr/bin/chromedriver"];
 const COLUMNS: [&str; 5] = ["messages", "MPI bytes", "payload bytes", "wire bytes", "packets"];
 
 /// True where there is a browser. Root, as in continuous integration, has installed it or fails; others are told what they miss.
+#[allow(clippy::print_stderr, reason = "a test that does not run says so")]
 fn has_browser() -> bool {
     let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !Path::new(program).exists()).collect();
     if missing.is_empty() {
@@ -26,7 +27,7 @@ fn has_browser() -> bool {
     }
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     assert!(!is_root, "{missing:?} are missing: `make deps` installs them");
-    println!("SKIPPED: the report was not looked at, since {missing:?} are missing; `make deps` installs them");
+    eprintln!("SKIPPED: the report was not looked at, since {missing:?} are missing; `make deps` installs them");
     false
 }
 
@@ -155,12 +156,14 @@ fn a_profile_is_shown_as_a_whole() {
     assert_eq!(ibscope(["report", &place("job.ibp")]).code, 2, "it has to be said where the page goes");
 }
 
+/// A name that would do something if it were markup.
+const EVIL: &str = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
+
 #[test]
 fn names_from_outside_stay_text() {
     if !has_browser() {
         return;
     }
-    const EVIL: &str = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
     let folder = tempfile::tempdir().expect("folder");
     let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
     fs::write(place("hosts.csv"), format!("endpoint,name\n17,{EVIL}\n18,</script><!--\n")).expect("hosts");
@@ -187,7 +190,7 @@ fn large(ranks: u16) -> Profile {
     let neighbours = |rank: u16| {
         let near =
             [1, 16, 256].into_iter().flat_map(move |step| [(rank + step) % ranks, (rank + ranks - step) % ranks]);
-        let far = (0..ranks).step_by(64).filter(move |other| rank % 64 == 0 && *other != rank);
+        let far = (0..ranks).step_by(64).filter(move |other| rank.is_multiple_of(64) && *other != rank);
         near.chain(far).collect::<BTreeSet<u16>>()
     };
     let sums = |src: u16, dst: u16, bin: i64| {
