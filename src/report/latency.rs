@@ -5,9 +5,12 @@
 
 mod labels;
 mod over_time;
+mod shape;
 
 pub(super) use labels::{LABELS, labelled};
 pub use over_time::{BinKey, CellKey, OverTime, Surface, Wanted, over_time, surface};
+pub(super) use shape::Shape;
+pub use shape::bars;
 
 use super::ReportError;
 use super::units::group;

@@ -154,38 +154,26 @@ fn times(comparison: &Comparison) -> String {
         "B",
         "median A",
         "B",
-        "99 % A",
-        "B",
         "",
         "B is longer",
         "p99 A",
         "B",
         "",
-        "median, p99",
+        "of the medians",
     ];
     let mut table = columns(&header, 3..header.len() - 1);
     for times in rows.iter().take(MOST) {
         let size = crate::report::latency::size(times.key.from_bytes);
         let mut row = vec![times.key.interval.to_owned(), times.key.verb.to_owned(), size];
         row.extend(times.samples.map(group));
-        let mut verdicts = Vec::new();
         for (index, pairing) in times.quantiles.iter().enumerate() {
             row.extend(pairing.values.map(|number| side(pairing.value, number)));
-            if index == 0 {
-                row.extend(pairing.bounds.map(|bounds| {
-                    bounds.map_or_else(
-                        || "-".to_owned(),
-                        |b| format!("{} .. {}", time(b.low_ns as f64), time(b.high_ns as f64)),
-                    )
-                }));
-            }
             row.push(relative(pairing));
             if index == 0 {
                 row.push(times.longer_in_b.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0)));
             }
-            verdicts.push(pairing.verdict.name());
         }
-        row.push(verdicts.join(", "));
+        row.extend(times.quantiles.first().map(|median| median.verdict.name().to_owned()));
         table.add_row(row);
     }
     let more = comparison.times.len().saturating_sub(rows.len().min(MOST));
