@@ -261,9 +261,15 @@ fn remarks(trace: &Trace, wire: &Wire, pairs: &[Pair], placement: &Placement, pr
             pair.src, pair.dst, placement.source
         ));
     }
+    let bad = pairs.iter().filter(|pair| pair.verdict == Verdict::Unexplained).count();
+    if bad > 1 && bad * 10 >= pairs.len() * 9 {
+        notes.push("nearly all pairs differ: are the trace and the capture of the same run, and are the ranks right (`ibscope ranks`)?".to_owned());
+    }
     let missed = pairs.iter().filter(|pair| pair.causes.contains(&Cause::NotCaptured)).count();
     if missed > 0 {
-        notes.push(format!("of {missed} pairs of ranks on different nodes nothing at all was captured: their ports were not, or they use another network"));
+        notes.push(format!(
+            "of {missed} pairs of ranks on different nodes nothing at all was captured, as their ports were not"
+        ));
     }
     notes
 }
