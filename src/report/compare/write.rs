@@ -12,6 +12,8 @@ use std::io::{self, Write};
 /// Pairs, and kinds of times, in the table.
 const MOST: usize = 10;
 
+/// The labels of what has none.
+const NONE: &str = ",,,,";
 /// The columns of csv.
 const COLUMNS: &str = "section,interval,verb,from_bytes,src,dst,value,a,b,difference,ratio,a_samples,b_samples,a_low,a_high,b_low,b_high,\
                        longer_in_b,verdict";
@@ -214,7 +216,6 @@ pub fn csv(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
             bounds.join(",")
         )
     };
-    const NONE: &str = ",,,,";
     for pairing in &comparison.totals {
         row("total", NONE, pairing.value, pairing, None)?;
     }

@@ -33,7 +33,7 @@ pub fn draw(frame: &mut Frame<'_>, progress: &Progress, (place, state): (&str, &
     .areas(frame.area());
     let narrow = frame.area().width < TOTALS_WIDTH + SIZES_WIDTH;
     let heading = Line::from(vec![
-        Span::styled("ibscope watch  ", look.strong()),
+        Span::styled("ibscope watch  ", Look::strong()),
         Span::raw(place.to_owned()),
         Span::styled(format!("  {state}"), look.faint()),
     ]);
@@ -60,7 +60,7 @@ struct Look {
 }
 
 impl Look {
-    fn strong(&self) -> Style {
+    fn strong() -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
@@ -74,7 +74,7 @@ impl Look {
     }
 
     fn alarm(&self) -> Style {
-        if self.color { Style::new().fg(Color::Indexed(208)).add_modifier(Modifier::BOLD) } else { self.strong() }
+        if self.color { Style::new().fg(Color::Indexed(208)).add_modifier(Modifier::BOLD) } else { Self::strong() }
     }
 
     fn panel<'a>(&self, title: impl Into<Line<'a>>) -> Block<'a> {
@@ -84,7 +84,7 @@ impl Look {
 
 fn draw_rate(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
     let title = Line::from(vec![
-        Span::styled(format!(" {} ", bytes_per_second(progress.rate())), look.strong()),
+        Span::styled(format!(" {} ", bytes_per_second(progress.rate())), Look::strong()),
         Span::raw(format!("  mean {}  peak {} ", bytes_per_second(progress.mean()), bytes_per_second(progress.peak))),
     ]);
     let panel = look.panel(title);
