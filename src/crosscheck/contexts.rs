@@ -35,7 +35,7 @@ impl Contexts {
         };
         let names_world = (0..trace.communicators.len() as u32).any(is_world);
         // By sender, receiver and tag.
-        let mut seen: BTreeMap<(u32, u32, Option<i32>), Vec<(StreamEnvelope, u64)>> = BTreeMap::new();
+        let mut seen: BTreeMap<_, Vec<(StreamEnvelope, u64)>> = BTreeMap::new();
         for ((src, dst), envelope, sums) in wire.messages() {
             let Some(envelope) = envelope else { continue };
             let mut key = StreamKey { src, dst, communicator: 0, tag: Some(envelope.tag) };

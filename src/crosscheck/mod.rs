@@ -224,7 +224,7 @@ fn refuse(trace: &Trace, pairs: &[Pair], placement: &Placement) -> Result<(), Cr
 /// What is worth a look beside the pairs.
 fn remarks(trace: &Trace, wire: &Wire, pairs: &[Pair], placement: &Placement, profile: &Profile) -> Vec<String> {
     let mut notes = Vec::new();
-    let unreceived = trace.sends.total().messages.checked_sub(trace.receives.total().messages).unwrap_or(0);
+    let unreceived = trace.sends.total().messages.saturating_sub(trace.receives.total().messages);
     if trace.receives.total().messages > 0 && unreceived > 0 {
         notes.push(format!("{unreceived} messages of the trace were sent and, as it says, never received"));
     }

@@ -51,7 +51,7 @@ pub(crate) fn captures_are_given_to_their_owner_and_analysed_on_the_sinks() {
     // User and group 1 of Debian.
     analysed(&lab, &only_folder(&lab.path().join("runs")), 2, (1, 1));
     let (mut captures, mut profiles) = (Vec::new(), Vec::new());
-    until(Duration::from_secs(60), "two profiles on the sinks", || {
+    until(Duration::from_mins(1), "two profiles on the sinks", || {
         captures = named(&lab.path().join("captures"), "pcap");
         profiles = named(&lab.path().join("captures"), "ibp");
         profiles.retain(|profile| profile.join("profile.json").exists());
@@ -94,11 +94,11 @@ pub(crate) fn a_job_waits_for_its_capture_where_the_site_wants_that() {
     let refused = lab.submit(&["-N4", "--no-requeue", &name, &comment], "echo ran");
     assert_eq!(lab.ended(refused).0, "CANCELLED", "{}", lab.told());
     let waiting = lab.submit(&["-N4", "--requeue", &name, &comment], "echo ran");
-    until(Duration::from_secs(60), "a job that is requeued", || {
+    until(Duration::from_mins(1), "a job that is requeued", || {
         let text = lab.slurm_tool(&["scontrol", "show", "job", &waiting.to_string()]);
         (text.contains("Restarts=1") && text.contains("JobState=PENDING")).then_some(())
     });
-    until(Duration::from_secs(60), "epilogs of both", || {
+    until(Duration::from_mins(1), "epilogs of both", || {
         (lab.mirrored().is_empty() && lab.capture(&["list"]).stdout == "no runs\n").then_some(())
     });
     clean(&lab);
@@ -114,7 +114,7 @@ pub(crate) fn a_job_waits_for_its_capture_where_the_site_wants_that() {
     lab.slurm_tool(&["scontrol", "update", &format!("JobId={waiting}"), "StartTime=now"]);
     assert_eq!(lab.ended(waiting), ("COMPLETED".to_owned(), "0:0".to_owned()), "{}", lab.told());
     assert_eq!(lab.printed(waiting), "ran\n");
-    let profile = until(Duration::from_secs(120), "the analysis in a batch job", || {
+    let profile = until(Duration::from_mins(2), "the analysis in a batch job", || {
         let runs = fs::read_dir(lab.path().join("runs")).ok()?;
         let profiles = runs.map(|run| run.expect("run").path().join("job.ibp"));
         profiles.into_iter().find(|profile| profile.join("profile.json").exists())

@@ -164,9 +164,6 @@ fn sentence(pair: &Pair, difference: &Difference) -> String {
 
 /// By operation: what ranks of different nodes promise each other, and what went between them.
 fn collectives(text: &mut String, crosscheck: &Crosscheck) {
-    if crosscheck.collectives.is_empty() && crosscheck.collective_calls.is_empty() {
-        return;
-    }
     #[derive(Default)]
     struct Row {
         calls: u64,
@@ -174,6 +171,9 @@ fn collectives(text: &mut String, crosscheck: &Crosscheck) {
         promised: u64,
         wire: Sums,
         tracer: Sums,
+    }
+    if crosscheck.collectives.is_empty() && crosscheck.collective_calls.is_empty() {
+        return;
     }
     let mut operations: BTreeMap<&str, Row> = BTreeMap::new();
     for calls in &crosscheck.collective_calls {

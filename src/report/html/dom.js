@@ -28,6 +28,20 @@ function fill(table, caption, header, rows) {
   table.replaceChildren(element("caption", caption, { class: "visually-hidden" }), head, body);
 }
 
+const MOST_ROWS = 200;
+
+/// The same with the first rows alone, where there are many, and a button for the others: laying out thousands takes a second.
+function fillSome(table, caption, header, rows) {
+  fill(table, caption, header, rows.slice(0, MOST_ROWS));
+  if (rows.length <= MOST_ROWS) return;
+  const more = element("button", `Show all ${group(rows.length)} rows`, { type: "button", class: "more" });
+  more.addEventListener("click", () => {
+    more.remove();
+    fill(table, caption, header, rows);
+  });
+  table.after(more);
+}
+
 /// Lines of a label and a text.
 function lines(body, rows) {
   const line = ([label, text]) => {
@@ -50,6 +64,13 @@ function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
+/// What draws on a canvas. It stays in main memory: from there it goes to paper as well.
+function pen(canvas) {
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  return context;
+}
+
 /// A canvas of so many CSS pixels, sharp on this screen; gives its context.
 function prepare(canvas, width, height) {
   const ratio = Math.min(window.devicePixelRatio || 1, 2);
@@ -57,9 +78,8 @@ function prepare(canvas, width, height) {
   canvas.height = Math.round(height * ratio);
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
-  const context = canvas.getContext("2d");
+  const context = pen(canvas);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
   return context;
 }
 

@@ -29,8 +29,7 @@ class HeatMap {
 
   layout() {
     const { size, labels } = this.data;
-    const context = this.canvas.getContext("2d");
-    context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+    const context = pen(this.canvas);
     const widest = Math.max(...(size > 400 ? labels.slice(-400) : labels).map(({ text }) => context.measureText(text).width), 10);
     const label = Math.min(Math.ceil(widest), 120);
     const left = AXIS_TITLE + label + 8;
@@ -202,7 +201,7 @@ class HeatMap {
 
   /// The cell that is looked at, or the area that is drawn for a zoom.
   drawCursor() {
-    const context = this.top.getContext("2d");
+    const context = pen(this.top);
     const { left, top, side, width, height } = this.box;
     context.clearRect(0, 0, width, height);
     const [x0, y0, span] = this.range;
@@ -334,6 +333,7 @@ class HeatMap {
   }
 
   key(event) {
+    if (this.data.size === 0) return;
     const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     const [x0, y0, span] = this.range;
     const last = this.data.size - 1;

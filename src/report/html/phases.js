@@ -17,10 +17,11 @@ function drawPhases() {
   $("strip").hidden = !some;
   if (!some) return;
   const show = (phase) => () => choose(...binsOf(phase));
-  $("strip").replaceChildren(...phases.map((phase, index) => {
+  $("strip").replaceChildren(element("span", "phases"), ...phases.map((phase, index) => {
     const [from, to] = binsOf(phase).map(xOf);
     const width = Math.max(to - from, 3);
-    const button = element("button", width > 26 ? `${index + 1}${width > 110 ? ` ${phase.pattern}` : ""}` : "", { type: "button" });
+    const text = width > 110 && phase.confidence > 0 ? `${index + 1} ${phase.pattern}` : width > 26 ? `${index + 1}` : "";
+    const button = element("button", text, { type: "button" });
     button.setAttribute("aria-label", `Phase ${index + 1}, ${patternOf(phase)}, ${seconds(phase.from_ns)} s to ${seconds(phase.to_ns)} s`);
     button.title = `${index + 1}: ${patternOf(phase)}`;
     button.style.left = `${from}px`;

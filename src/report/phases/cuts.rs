@@ -8,13 +8,13 @@
 //! partitioning of data on an interval", IEEE Signal Processing Letters 12(2), 2005).
 //!
 //! The penalty grows with what successive windows differ anyway, so traffic that is never twice the same is not cut to pieces. Windows without
-//! traffic do not count, and a long pause is a cut. Rates are not compared: faster or slower is the same pattern.
+//! traffic do not count, but the longer a pause the cheaper is a cut there. Rates are not compared: faster or slower is the same pattern.
 
 use super::windows::{SERVICES, Service, Window};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// So many windows in a row without traffic are a pause that ends a phase.
+/// After so many windows in a row without traffic a cut costs nothing.
 const PAUSE_WINDOWS: i64 = 5;
 /// Weights of the two similarities: the services as a whole, and the pairs.
 const WEIGHTS: (f64, f64) = (2.0 / 3.0, 1.0 / 3.0);
@@ -31,16 +31,13 @@ pub(super) fn phases(windows: &[Window]) -> Vec<Range<usize>> {
     let apart: f64 = (1..count).map(|next| 1.0 - similar[(next - 1) * count + next]).sum();
     let noise = apart / (count - 1).max(1) as f64;
     let penalty = (PENALTY.0 * noise * (count as f64).ln()).max(PENALTY.1);
-    let costs = Costs::new(&similar, count);
-    let mut phases = Vec::new();
-    let mut first = 0;
-    for end in 1..=count {
-        if end == count || windows[end].number - windows[end - 1].number > PAUSE_WINDOWS {
-            phases.extend(segments(&costs, first..end, penalty));
-            first = end;
-        }
-    }
-    phases
+    let penalty_before = |window: usize| {
+        let before = window.checked_sub(1).map_or(i64::MIN, |before| windows[before].number);
+        let pause = windows[window].number.saturating_sub(before).saturating_sub(1).min(PAUSE_WINDOWS);
+        penalty * (1.0 - pause as f64 / PAUSE_WINDOWS as f64)
+    };
+    let penalties: Vec<f64> = (0..count).map(penalty_before).collect();
+    segments(&Costs::new(&similar, count), &penalties)
 }
 
 /// How similar each two windows are, row by row.
@@ -103,14 +100,13 @@ impl Costs {
     }
 }
 
-/// The cheapest cut of some windows that follow each other; of equal ones that with the longest last phase.
-fn segments(costs: &Costs, range: Range<usize>, penalty: f64) -> Vec<Range<usize>> {
-    let first = range.start;
-    let mut best = vec![(-penalty, first)];
-    for end in first + 1..=range.end {
-        let mut cheapest = (f64::INFINITY, first);
-        for start in first..end {
-            let cost = best[start - first].0 + costs.of(start..end) + penalty;
+/// The cheapest phases, of which each costs its penalty too; of equal ones those with the longest last phase.
+fn segments(costs: &Costs, penalties: &[f64]) -> Vec<Range<usize>> {
+    let mut best = vec![(0.0, 0)];
+    for end in 1..=penalties.len() {
+        let mut cheapest = (f64::INFINITY, 0);
+        for start in 0..end {
+            let cost = best[start].0 + costs.of(start..end) + penalties[start];
             if cost < cheapest.0 - 1e-9 {
                 cheapest = (cost, start);
             }
@@ -118,9 +114,9 @@ fn segments(costs: &Costs, range: Range<usize>, penalty: f64) -> Vec<Range<usize
         best.push(cheapest);
     }
     let mut segments = Vec::new();
-    let mut end = range.end;
-    while end > first {
-        let start = best[end - first].1;
+    let mut end = penalties.len();
+    while end > 0 {
+        let start = best[end].1;
         segments.push(start..end);
         end = start;
     }
