@@ -145,7 +145,11 @@ impl<'a> Traffic<'a> {
             let pair = pairs.binary_search(&(*from.min(to), *from.max(to))).unwrap_or_default();
             (pair, usize::from(from > to))
         };
-        let directions: Vec<(usize, usize)> = sends.iter().flatten().map(direction).collect();
+        let mut directions: Vec<(usize, usize)> = sends.iter().flatten().map(direction).collect();
+        // In turn, but not one node after the other: neighbours in the list should not be neighbours in time.
+        for last in (1..directions.len()).rev() {
+            directions.swap(last, random.below(last as u64 + 1) as usize);
+        }
         let mut connections = Vec::new();
         for &(first, second) in &pairs {
             for _ in 0..QPS_PER_PAIR {

@@ -283,7 +283,7 @@ fn values(times: &Histogram, limit_ns: u64) -> [(&'static str, f64); 11] {
     ]
 }
 
-/// A row of labels ([`LABELS`]) and values for each histogram.
+/// A row of labels and values for each histogram.
 pub fn csv(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn Write) -> io::Result<()> {
     let names = values(&Histogram::default(), limit_ns).map(|(name, _)| name).join(",");
     writeln!(out, "{LABELS},{names}")?;

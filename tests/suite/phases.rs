@@ -2,13 +2,14 @@
 
 use crate::recorded::profile;
 use crate::runs::{self, Run, decompressed};
-use crate::tools::in_parallel;
+use crate::tools::{ibscope, in_parallel, result};
 use ibscope::model::Profile;
-use ibscope::pipeline::{Options, analyze};
+use ibscope::model::profile::TimelineRow;
 use ibscope::report::By;
 use ibscope::report::phases::{self, Name, Phases};
 use ibscope_samples::{Framing, Kind, Pattern};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 fn phases(profile: &Profile) -> Phases {
@@ -55,43 +56,60 @@ fn the_main_loop_is_found_within_a_window() {
             let off = off_ns(&found, *time_ns) as f64 / found.window_ns as f64;
             assert!(off <= 1.0, "{}: the {what} send is {off:.2} windows from the nearest bound", run.name);
         }
-        // Not by cutting everywhere: between the two there are few cuts, in most runs none.
+        // Not by cutting everywhere: between the two there is none, or few in the random traffic of `mixed`.
         let [first, last] = bounds.map(|ns| ns);
         let inside = found
             .phases
             .iter()
             .filter(|phase| phase.from_ns > first + found.window_ns && phase.from_ns < last - found.window_ns);
-        let most = if run.name.contains("mixed") { 2 } else { 0 };
+        let most = if run.name.contains("mixed") { 3 } else { 0 };
         assert!(inside.count() <= most, "{}: {:?}", run.name, found.phases.len());
     });
 }
 
-/// A capture of two sinks, the second 100 ms after the end of the first. Also the moments between which nothing was sent.
+/// A record of a sink: where it stands, its time, and whether it carries traffic: neither management nor an acknowledgement.
+struct Record {
+    at: usize,
+    us: i64,
+    is_traffic: bool,
+}
+
+fn records(file: &[u8]) -> Vec<Record> {
+    let word = |at: usize| i64::from(u32::from_le_bytes(file[at..at + 4].try_into().expect("word")));
+    let mut records = Vec::new();
+    let mut at = 24;
+    while at < file.len() {
+        // ERF and LRH stand before the BTH.
+        let bth = &file[at + 16 + 24..];
+        let is_acknowledge = bth[0] & 0x1F == 0x11;
+        let is_traffic = !is_acknowledge && u32::from_be_bytes([0, bth[5], bth[6], bth[7]]) > 1;
+        records.push(Record { at, us: word(at) * 1_000_000 + word(at + 4), is_traffic });
+        at += 16 + word(at + 8) as usize;
+    }
+    records
+}
+
+/// A capture of two sinks, the second 100 ms after the end of the first. Also when the traffic of the first ends, and when that of the second begins.
 fn one_after_the_other(runs: [&str; 2], folder: &Path) -> (PathBuf, [i64; 2]) {
     let [first, mut second] = runs.map(|name| decompressed(&runs::named(name).sink()));
-    let word = |file: &[u8], at: usize| i64::from(u32::from_le_bytes(file[at..at + 4].try_into().expect("word")));
-    let records = |file: &[u8]| {
-        let mut records = Vec::new();
-        let mut at = 24;
-        while at < file.len() {
-            records.push((at, word(file, at) * 1_000_000 + word(file, at + 4)));
-            at += 16 + word(file, at + 8) as usize;
-        }
-        records
-    };
-    let end_us = records(&first).iter().map(|(_, us)| *us).max().expect("records");
-    let (start_us, at_us) = (end_us + 100_000, records(&second));
-    let shift_us = start_us - at_us.iter().map(|(_, us)| *us).min().expect("records");
-    for (at, us) in at_us {
+    let (before, after) = (records(&first), records(&second));
+    let end_us = before.iter().map(|record| record.us).max().expect("records");
+    let shift_us = end_us + 100_000 - after.iter().map(|record| record.us).min().expect("records");
+    for Record { at, us, .. } in &after {
         let us = us + shift_us;
-        second[at..at + 4].copy_from_slice(&((us / 1_000_000) as u32).to_le_bytes());
+        second[*at..at + 4].copy_from_slice(&((us / 1_000_000) as u32).to_le_bytes());
         second[at + 4..at + 8].copy_from_slice(&((us % 1_000_000) as u32).to_le_bytes());
     }
     let mut both = first;
     both.extend_from_slice(&second[24..]);
     let path = folder.join(format!("{}.{}.pcap", runs[0], runs[1]));
     std::fs::write(&path, both).expect("write");
-    (path, [end_us * 1000, start_us * 1000])
+    let traffic = |records: &[Record]| {
+        records.iter().filter(|record| record.is_traffic).map(|record| record.us).collect::<Vec<_>>()
+    };
+    let ends_us = traffic(&before).into_iter().max().expect("traffic");
+    let begins_us = traffic(&after).into_iter().min().expect("traffic") + shift_us;
+    (path, [ends_us * 1000, begins_us * 1000])
 }
 
 #[test]
@@ -130,9 +148,7 @@ fn pattern_of(pattern: Pattern, lids: u16, mirror: u8) -> phases::Pattern {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("generated.pcap");
     ibscope_samples::generate(&options, &mut std::fs::File::create(&path).expect("file")).expect("generate");
-    let profile =
-        analyze(&[path], &Options { bin_ns: Some(1_000_000), ..Options::default() }, &|_| {}).expect("analysis");
-    let found = phases(&profile);
+    let found = phases(&profile(&[path]));
     assert_eq!((found.by, found.phases.len()), (By::Endpoint, 1), "{pattern:?} {lids}");
     found.phases[0].pattern
 }
@@ -166,23 +182,8 @@ fn one_port_does_not_tell_a_star_from_what_it_cannot_see() {
     }
 }
 
-/// Names that are right for some phase of a run: what the program does, what the library does in its collectives and at the start and end, and what
-/// the tracer sends. Two that talk are a pair, whatever they run.
-fn right(run: &Run) -> BTreeSet<Name> {
-    let program = run.name.split('-').find(|part| ["halo", "mixed", "mw", "coll", "comm", "bt.S"].contains(part));
-    let names: &[Name] = match program {
-        // A grid of 2 by 2 is a circle of four as well, so no name of its own is right either; at random; BT's own scheme; a bit of everything.
-        Some("halo") => &[Name::Halo2d],
-        Some("mw") => &[Name::MasterWorker],
-        Some("coll") => &[Name::AllToAll],
-        Some("mixed" | "comm" | "bt.S") => &[],
-        Some(other) => panic!("{other}"),
-        // Rings of two, and perftest.
-        None => &[],
-    };
-    names.iter().copied().chain([Name::Pair, Name::Unknown]).collect()
-}
-
+/// Four ranks at most, so whatever the programs do (rings of two, 2 by 2 grids, a master with three workers, collectives, random pairs, BT: see
+/// `samples/runs/README.md`), two that talk are a pair and more than that may be anything.
 #[test]
 fn recorded_runs_have_no_wrong_name() {
     in_parallel(&runs::all(), |_, run| {
@@ -191,12 +192,20 @@ fn recorded_runs_have_no_wrong_name() {
             for by in [By::Rank, By::Endpoint] {
                 let found = phases::phases(&profile, &phases::Options { by: Some(by), window_ns: None });
                 for phase in &found.phases {
-                    let (name, who) = (phase.pattern.name, phase.matrix.labels.len());
-                    assert!(right(run).contains(&name), "{} {paths:?} {by:?}: {:?} {phase:?}", run.name, phase.pattern);
-                    assert!(name != Name::Pair || who <= 4, "{}", run.name);
+                    let name = phase.pattern.name;
+                    assert!(
+                        [Name::Pair, Name::Unknown].contains(&name),
+                        "{} {paths:?} {by:?}: {:?}",
+                        run.name,
+                        phase.pattern
+                    );
+                    // Each has one partner.
+                    let cells = phase.matrix.rows().filter(|(_, _, cell)| cell.payload_bytes > 0);
+                    let partners: BTreeSet<(String, String)> =
+                        cells.map(|(src, dst, _)| (src.min(dst).to_string(), src.max(dst).to_string())).collect();
+                    assert!(name != Name::Pair || partners.len() <= 2, "{} {by:?} {partners:?}", run.name);
                 }
-                // One rank on each of two nodes: nothing else can be.
-                if run.nodes == 2 && by == By::Endpoint && paths.len() > 1 {
+                if run.nodes == 2 && by == By::Endpoint && !run.name.starts_with("perf-atomic") {
                     assert!(found.phases.iter().all(|phase| phase.pattern.name == Name::Pair), "{}", run.name);
                 }
             }
@@ -204,26 +213,93 @@ fn recorded_runs_have_no_wrong_name() {
     });
 }
 
-/// Phases add up to what the profile holds, and their matrices to their sums.
+/// Phases hold what the profile's timeline holds between their bounds, their matrices the same, and nearly everything lies in some phase.
 #[test]
-fn phases_lose_nothing() {
-    for run in ["ompi-openib-bt.S-4x1", "scorep-ompi-rc-coll-4x1", "perf-read-lat"] {
+fn phases_hold_what_lies_in_them() {
+    for run in ["ompi-openib-bt.S-4x1", "scorep-ompi-rc-coll-4x1", "perf-read-lat", "perf-atomic-lat"] {
         let profile = profile(&[runs::named(run).sink()]);
         let found = phases(&profile);
-        let data = || profile.connections.iter().filter(|connection| connection.kind == ibscope::model::Kind::Data);
-        let sum = |value: fn(&ibscope::model::profile::Traffic) -> u64| -> u64 {
-            data().map(|row| value(&row.traffic)).sum()
+        let is_data =
+            |row: &&TimelineRow| profile.connections[row.connection as usize].kind == ibscope::model::Kind::Data;
+        let sums = |rows: &mut dyn Iterator<Item = &TimelineRow>| {
+            rows.fold([0, 0, 0], |[messages, payload, packets], row| {
+                [messages + row.traffic.messages, payload + row.traffic.payload_bytes, packets + row.traffic.packets]
+            })
         };
-        let payload: u64 = found.phases.iter().map(|phase| phase.traffic.payload_bytes).sum();
-        let messages: u64 = found.phases.iter().map(|phase| phase.traffic.messages).sum();
-        assert_eq!(
-            (payload, messages),
-            (sum(|traffic| traffic.payload_bytes), sum(|traffic| traffic.messages)),
-            "{run}"
-        );
+        let mut inside = [0; 3];
         for phase in &found.phases {
-            assert_eq!(phase.matrix.total().packets, phase.traffic.packets, "{run}");
+            let within = |row: &&TimelineRow| (phase.from_ns..phase.to_ns).contains(&row.time_ns);
+            let expected = sums(&mut profile.timeline.iter().filter(is_data).filter(within));
+            assert_eq!([phase.traffic.messages, phase.traffic.payload_bytes, phase.traffic.packets], expected, "{run}");
+            assert_eq!([phase.matrix.total().payload_bytes, phase.matrix.total().packets], expected[1..], "{run}");
+            inside.iter_mut().zip(expected).for_each(|(sum, value)| *sum += value);
         }
+        let [_, payload, packets] = sums(&mut profile.timeline.iter().filter(is_data));
+        // What lies outside are acknowledgements.
+        assert!(inside[1] == payload && inside[2] * 100 >= packets * 95, "{run} {inside:?} {packets}");
         assert!(found.phases.windows(2).all(|two| two[0].to_ns <= two[1].from_ns), "{run}");
     }
+}
+
+fn of_json(arguments: &[&str], path: &Path) -> serde_json::Value {
+    serde_json::from_str(&result(&[&["phases", "--format", "json"], arguments].concat(), &[path])).expect("json")
+}
+
+/// Csv and table against json, and the matrix of each phase against that which `matrix` cuts out of the same profile.
+#[test]
+fn every_form_says_the_same_and_matrix_too() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("run.ibp");
+    let sink = runs::named("ompi-openib-bt.S-4x1").sink();
+    assert_eq!(ibscope([OsStr::new("analyze"), sink.as_os_str(), OsStr::new("-o"), place.as_os_str()]).code, 0);
+    let json = of_json(&[], &place);
+    let phases = json["phases"].as_array().expect("phases");
+    let csv = result(&["phases", "--format", "csv"], &[&place]);
+    let table = result(&["phases"], &[&place]);
+    assert_eq!((csv.lines().count(), json["by"].as_str()), (phases.len() + 1, Some("rank")));
+    let names: Vec<&str> = csv.lines().next().expect("header").split(',').collect();
+    let origin_ns = json["origin_ns"].as_i64().expect("origin");
+    for (number, (row, phase)) in (1..).zip(csv.lines().skip(1).zip(phases)) {
+        let fields: Vec<&str> = row.split(',').collect();
+        for name in
+            ["from_ns", "to_ns", "messages", "mpi_bytes", "payload_bytes", "wire_bytes", "packets", "p2p_messages"]
+        {
+            let field = fields[names.iter().position(|other| *other == name).expect("column")];
+            assert_eq!(phase[name].to_string(), field, "{name}");
+        }
+        let pattern = phase["pattern"]["name"].as_str().expect("name");
+        assert!(fields.contains(&pattern));
+        let line = table.lines().find(|line| line.trim_start().starts_with(&format!("{number} "))).expect("line");
+        assert!(line.contains(pattern), "{line}");
+
+        let seconds = |name: &str| {
+            let ns = (phase[name].as_i64().expect("time") - origin_ns).max(0);
+            format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+        };
+        let (from, to) = (seconds("from_ns"), seconds("to_ns"));
+        let window = ["matrix", "--by", "rank", "--traffic", "all", "--format", "csv", "--from", &from, "--to", &to];
+        let expected: BTreeSet<String> = result(&window, &[&place]).lines().skip(1).map(str::to_owned).collect();
+        let cells = phase["cells"].as_array().expect("cells").iter().map(|cell| {
+            let values = ["src", "dst", "messages", "mpi_bytes", "payload_bytes", "wire_bytes", "packets"];
+            values.map(|name| cell[name].to_string().trim_matches('"').to_owned()).join(",")
+        });
+        assert_eq!(cells.collect::<BTreeSet<String>>(), expected, "{from} to {to}");
+    }
+}
+
+#[test]
+fn windows_are_as_wide_as_asked_for_or_a_note_says_why_not() {
+    let sink = runs::named("ompi-rc-ring2").sink();
+    // Windows of captures are as asked for.
+    assert_eq!(of_json(&["--window", "4ms"], &sink)["window_ns"], 4_000_000);
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("run.ibp");
+    assert_eq!(ibscope([OsStr::new("analyze"), sink.as_os_str(), OsStr::new("-o"), place.as_os_str()]).code, 0);
+    // Those of a profile are whole bins of 10 ms, and at most 512: 1.05 s in 100 ns are too many even for a capture.
+    let run = |path: &Path, window: &str| ibscope(["phases", "--window", window, path.to_str().expect("path")]);
+    let ran = run(&place, "25ms");
+    assert!(ran.code == 0 && ran.stderr.contains("windows are 30 ms wide, not 25 ms"), "{}", ran.stderr);
+    assert!(!run(&place, "50ms").stderr.contains("windows are"));
+    let ran = run(&sink, "100us");
+    assert!(ran.code == 0 && ran.stderr.contains("at most 512"), "{}", ran.stderr);
 }

@@ -1,6 +1,6 @@
 //! Arguments of `ibscope phases`.
 
-use super::{ByArg, Source, bin_ns};
+use super::{ByArg, Figures, Source, bin_ns};
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -13,4 +13,6 @@ pub(in crate::cli) struct Phases {
     /// Width of the windows that are compared: no cut is finer [default: a round width that makes at most 64 of them]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(in crate::cli) window: Option<i64>,
+    #[command(flatten)]
+    pub(in crate::cli) figures: Figures,
 }

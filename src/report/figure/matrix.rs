@@ -4,19 +4,18 @@ use super::bar::ColorBar;
 use super::canvas::{
     Anchor, Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TITLE, WIDTH, cut, pixels, widest, width,
 };
-use super::scale::{ColorScale, NONE, human, is_light, steps};
+use super::cells::{Cells, color};
+use super::scale::{ColorScale, human, is_light, steps};
 use crate::report::By;
 use crate::report::ReportError;
 use crate::report::matrix::{Matrix, Selection, Unit};
 use plotters::backend::DrawingBackend;
-use plotters::style::{BLACK, RGBColor, WHITE};
+use plotters::style::{BLACK, WHITE};
 
 /// More rows than this are added up in blocks: a cell would be finer than print.
 const MOST_CELLS: usize = 512;
 /// Up to here, cells are large enough for their value.
 const MOST_NUMBERS: usize = 10;
-/// Up to here, cells are set apart by white lines.
-const MOST_LINES: usize = 40;
 const SMALLEST_NUMBER: i32 = 26;
 
 /// A matrix with everything laid out.
@@ -26,12 +25,7 @@ pub(super) struct HeatMap {
     bar: ColorBar,
     /// One per label.
     names: Vec<String>,
-    /// Labels per cell.
-    block: usize,
-    /// Cells per row.
-    count: usize,
-    /// Row by row; 0 is no traffic.
-    values: Vec<u64>,
+    cells: Cells,
     plot: Area,
     /// Every how many labels one is named, at the left and below.
     every: (usize, usize),
@@ -43,16 +37,9 @@ pub(super) struct HeatMap {
 impl HeatMap {
     pub(super) fn new(matrix: &Matrix, unit: Unit) -> Result<Self, ReportError> {
         let labels = matrix.labels.len();
-        let block = labels.div_ceil(MOST_CELLS).max(1);
-        let count = labels.div_ceil(block);
-        let mut values = vec![0_u64; count * count];
-        for (&(row, column), cell) in &matrix.cells {
-            let (row, column) = (row as usize / block, column as usize / block);
-            if let Some(value) = values.get_mut(row * count + column) {
-                *value += cell.value(unit);
-            }
-        }
-        let scale = ColorScale::new(values.iter().copied()).ok_or(ReportError::Empty)?;
+        let values = matrix.cells.iter().map(|(&ends, cell)| (ends, cell.value(unit)));
+        let cells = Cells::new(values, labels, MOST_CELLS);
+        let scale = ColorScale::new(cells.values.iter().copied()).ok_or(ReportError::Empty)?;
         let is_bytes = unit.is_bytes();
 
         let names: Vec<String> = matrix.labels.iter().map(|label| cut(&label.name())).collect();
@@ -63,16 +50,16 @@ impl HeatMap {
         let bar = ColorBar::new(format!("{} ({scale_name} scale)", unit.name()), scale, ticks, true)?;
 
         let mut titles = vec![title(matrix, unit)];
-        if block > 1 {
+        if cells.block > 1 {
             let what = if matrix.by == By::Rank { "ranks" } else { "endpoints" };
-            titles.push(format!("each cell adds up {block} × {block} {what}"));
+            titles.push(format!("each cell adds up {0} × {0} {what}", cells.block));
         }
         let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + 8;
         let right = WIDTH - bar.width();
         let top = MARGIN + pixels(titles.len()) * (TITLE + 16) + MARGIN / 2;
         // A whole number of pixels per cell where cells are large enough for that.
-        let per_cell = (right - left) / pixels(count);
-        let side = if per_cell >= 4 { per_cell * pixels(count) } else { right - left };
+        let per_cell = (right - left) / pixels(cells.count);
+        let side = if per_cell >= 4 { per_cell * pixels(cells.count) } else { right - left };
         let plot = Area { left, top, right: left + side, bottom: top + side };
 
         let per_label = f64::from(side) / labels as f64;
@@ -84,7 +71,7 @@ impl HeatMap {
         let below = if upright { name_width } else { TICK };
         let height = plot.bottom + TICK_LENGTH + 8 + below + MARGIN / 2 + TEXT + MARGIN;
         let every = (upwards, if upright { upwards } else { across });
-        Ok(Self { is_bytes, titles, bar, names, block, count, values, plot, every, upright, height })
+        Ok(Self { is_bytes, titles, bar, names, cells, plot, every, upright, height })
     }
 
     fn side(&self) -> i32 {
@@ -93,57 +80,19 @@ impl HeatMap {
 
     /// Where the first of these labels begins, from the edge of the plot.
     fn offset(&self, label: usize) -> i32 {
-        let labels = self.names.len();
-        (f64::from(self.side()) * label.min(labels) as f64 / labels as f64).round() as i32
-    }
-
-    /// The cells from one column to another in a row.
-    fn cells(&self, row: usize, columns: (usize, usize)) -> Area {
-        Area {
-            left: self.plot.left + self.offset(columns.0 * self.block),
-            top: self.plot.top + self.offset(row * self.block),
-            right: self.plot.left + self.offset(columns.1 * self.block),
-            bottom: self.plot.top + self.offset((row + 1) * self.block),
-        }
-    }
-
-    fn color(&self, value: u64) -> RGBColor {
-        if value == 0 { NONE } else { self.bar.color(value) }
-    }
-
-    fn draw_cells<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
-        canvas.fill(self.plot, NONE)?;
-        for (row, values) in self.values.chunks(self.count).enumerate() {
-            let mut start = 0;
-            // Neighbours of one colour are one rectangle: files stay small.
-            for run in values.chunk_by(|&a, &b| self.color(a) == self.color(b)) {
-                let columns = (start, start + run.len());
-                if let Some(&value) = run.first().filter(|&&value| value > 0) {
-                    canvas.fill(self.cells(row, columns), self.color(value))?;
-                }
-                start = columns.1;
-            }
-        }
-        if self.count <= MOST_LINES {
-            for index in 1..self.count {
-                let at = self.offset(index);
-                let (x, y) = (self.plot.left + at, self.plot.top + at);
-                canvas.line(&[(x, self.plot.top), (x, self.plot.bottom)], WHITE, LINE)?;
-                canvas.line(&[(self.plot.left, y), (self.plot.right, y)], WHITE, LINE)?;
-            }
-        }
-        canvas.frame(self.plot)
+        self.cells.offset(label, self.side())
     }
 
     /// The values as texts, in one size for all cells: on one line, or with the unit below the number.
     fn draw_numbers<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
-        let texts: Vec<String> = self.values.iter().map(|&value| human(value, self.is_bytes)).collect();
-        let room = self.side() / pixels(self.count) * 17 / 20;
+        let values = &self.cells.values;
+        let texts: Vec<String> = values.iter().map(|&value| human(value, self.is_bytes)).collect();
+        let room = self.side() / pixels(self.cells.count) * 17 / 20;
         let size_for = |texts: &mut dyn Iterator<Item = &str>| -> Result<i32, ReportError> {
             let at_tick = widest(texts, TICK)?.max(1);
             Ok((TICK * room / at_tick).min(TICK))
         };
-        let used = || texts.iter().zip(&self.values).filter(|&(_, &value)| value > 0).map(|(text, _)| text.as_str());
+        let used = || texts.iter().zip(values).filter(|&(_, &value)| value > 0).map(|(text, _)| text.as_str());
         let one_line = size_for(&mut used())?;
         let two_lines = size_for(&mut used().flat_map(|text| text.split(' ')))?.min(room / 2);
         let split = one_line < TICK * 3 / 4 && two_lines > one_line;
@@ -151,18 +100,17 @@ impl HeatMap {
         if size < SMALLEST_NUMBER {
             return Ok(());
         }
-        for (index, (text, &value)) in texts.iter().zip(&self.values).enumerate().filter(|(_, (_, value))| **value > 0)
-        {
-            let (row, column) = (index / self.count, index % self.count);
-            let cell = self.cells(row, (column, column + 1));
+        for (index, (text, &value)) in texts.iter().zip(values).enumerate().filter(|(_, (_, value))| **value > 0) {
+            let (row, column) = (index / self.cells.count, index % self.cells.count);
+            let cell = self.cells.area(self.plot, row, (column, column + 1));
             let (x, y) = (i32::midpoint(cell.left, cell.right), i32::midpoint(cell.top, cell.bottom));
-            let color = if is_light(self.color(value)) { BLACK } else { WHITE };
+            let ink = if is_light(color(&self.bar, value)) { BLACK } else { WHITE };
             match text.split_once(' ').filter(|_| split) {
                 Some((number, unit)) => {
-                    canvas.text(number, (x, y - size * 9 / 20), Anchor::Middle, size, color)?;
-                    canvas.text(unit, (x, y + size * 9 / 20), Anchor::Middle, size, color)?;
+                    canvas.text(number, (x, y - size * 9 / 20), Anchor::Middle, size, ink)?;
+                    canvas.text(unit, (x, y + size * 9 / 20), Anchor::Middle, size, ink)?;
                 }
-                None => canvas.text(text, (x, y), Anchor::Middle, size, color)?,
+                None => canvas.text(text, (x, y), Anchor::Middle, size, ink)?,
             }
         }
         Ok(())
@@ -209,8 +157,9 @@ impl Figure for HeatMap {
     }
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
-        self.draw_cells(canvas)?;
-        if self.count <= MOST_NUMBERS {
+        self.cells.draw(canvas, self.plot, &self.bar)?;
+        canvas.frame(self.plot)?;
+        if self.cells.count <= MOST_NUMBERS {
             self.draw_numbers(canvas)?;
         }
         self.draw_axes(canvas)?;

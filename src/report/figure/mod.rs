@@ -1,4 +1,4 @@
-//! Figures as SVG and PNG: the matrix as a heat map, the timeline as two panels, rates over the distributions of sizes, times in
+//! Figures as SVG and PNG: the matrix as a heat map, as a whole or of each phase, the timeline as two panels, rates over the distributions of sizes, times in
 //! several views.
 //!
 //! Both formats come from the same drawing functions and have the same proportions. Texts are large for the size of the
@@ -7,11 +7,14 @@
 mod axes;
 mod bar;
 mod canvas;
+mod cells;
 mod crosscheck;
 mod histogram;
 mod legend;
 mod matrix;
 mod percentiles;
+mod phases;
+mod quantiles;
 mod rates;
 mod scale;
 mod series;
@@ -25,6 +28,7 @@ use super::ReportError;
 use super::health::Retransmissions;
 use super::latency::{Key, OverTime, Subject, Surface};
 use super::matrix::{Matrix, Unit};
+use super::phases::Phases;
 use super::rates::Rates;
 use super::timeline::Timeline;
 use crate::crosscheck::Crosscheck;
@@ -110,6 +114,11 @@ pub fn crosscheck(crosscheck: &Crosscheck) -> Result<Drawing, ReportError> {
 /// The traffic over time.
 pub fn timeline(timeline: &Timeline) -> Result<Drawing, ReportError> {
     Ok(Drawing(Box::new(timeline::Panels::traffic(timeline)?)))
+}
+
+/// The matrix of each phase, under the times of all.
+pub fn phases(phases: &Phases) -> Result<Drawing, ReportError> {
+    Ok(Drawing(Box::new(phases::OverPhases::new(phases)?)))
 }
 
 /// Rates over the distributions of sizes.

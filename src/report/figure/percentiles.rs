@@ -1,8 +1,9 @@
 //! Times over time: median, the interval that holds 80 % of the samples, and the 99th percentile.
 
-use super::axes::{Axis, BELOW, Panel, over_time, seconds, title};
-use super::canvas::{Area, Canvas, Figure, LINE, MARGIN, WIDTH};
-use super::legend::{Legend, Swatch};
+use super::axes::{Axis, over_time, seconds};
+use super::canvas::{Canvas, Figure, LINE};
+use super::legend::Swatch;
+use super::quantiles::Frame;
 use super::scale::{LIGHT, OKABE_ITO};
 use crate::model::Histogram;
 use crate::report::ReportError;
@@ -11,7 +12,6 @@ use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
 use std::collections::BTreeMap;
 
-const HEIGHT: i32 = 760;
 /// More bins than this are added up: narrower steps are unrest, and quantiles take samples.
 const MOST_BINS: i128 = 60;
 const HIGH: RGBColor = OKABE_ITO[5];
@@ -20,13 +20,11 @@ const HIGH_WIDTH: u32 = 4;
 
 /// Percentiles over time with everything laid out.
 pub(super) struct Percentiles {
-    title: String,
-    legend: Legend,
+    frame: Frame,
     /// Number of the bin, and the 10th, 50th, 90th and 99th percentile in nanoseconds.
     bins: Vec<(i64, [u64; 4])>,
     /// Start of the first bin in seconds from the first packet, and width of one.
     bins_s: (f64, f64),
-    panel: Panel,
     x: Axis,
 }
 
@@ -48,20 +46,16 @@ impl Percentiles {
         }
         let quantiles = |times: &Histogram| [0.1, 0.5, 0.9, 0.99].map(|share| times.quantile(share));
         let percentiles: Vec<(i64, [u64; 4])> = sums.iter().map(|(bin, times)| (*bin, quantiles(times))).collect();
-        let y = Axis::times(percentiles.iter().flat_map(|(_, quantiles)| *quantiles), "time", 7);
-        let (left, right) = (Panel::left([&y])?, WIDTH - 3 * MARGIN);
-        let items = [
+        let colors = [
             ("median", Swatch::Line(OKABE_ITO[0], MEDIAN_WIDTH.cast_signed())),
             ("10 to 90 %", Swatch::Area(LIGHT)),
             ("99 %", Swatch::Line(HIGH, HIGH_WIDTH.cast_signed())),
         ];
-        let legend = Legend::new(items.into_iter().map(|(name, swatch)| (name.to_owned(), swatch)), left, right)?;
-        let top = legend.bottom + MARGIN;
-        let panel = Panel { area: Area { left, top, right, bottom: top + HEIGHT }, y };
+        let frame = Frame::new(subject, &colors, percentiles.iter().flat_map(|(_, quantiles)| *quantiles))?;
         let (span_s, bin_s) = ((count * bin_ns) as f64 / 1e9, width_ns as f64 / 1e9);
         let start_s = seconds(times.origin_ns, i64::try_from(first_ns).unwrap_or_default());
-        let x = over_time((start_s, span_s), bin_s, right - left)?;
-        Ok(Self { title: title(subject), legend, bins: percentiles, bins_s: (start_s, bin_s), panel, x })
+        let x = over_time((start_s, span_s), bin_s, frame.width())?;
+        Ok(Self { frame, bins: percentiles, bins_s: (start_s, bin_s), x })
     }
 
     /// A percentile as steps, interrupted where there are no samples.
@@ -74,7 +68,7 @@ impl Percentiles {
     ) -> Result<(), ReportError> {
         for run in self.bins.chunk_by(|a, b| a.0 + 1 == b.0) {
             let step = |(bin, quantiles): &(i64, [u64; 4])| {
-                let y = self.panel.y(quantiles[which] as f64);
+                let y = self.frame.panel.y(quantiles[which] as f64);
                 let (left, right) = self.edges(*bin);
                 [(left, y), (right, y)]
             };
@@ -85,28 +79,23 @@ impl Percentiles {
 
     fn edges(&self, bin: i64) -> (i32, i32) {
         let (start_s, bin_s) = self.bins_s;
-        let [left, right] = [bin, bin + 1].map(|bin| self.panel.x(&self.x, start_s + bin as f64 * bin_s));
+        let [left, right] = [bin, bin + 1].map(|bin| self.frame.panel.x(&self.x, start_s + bin as f64 * bin_s));
         (left, right.max(left + LINE.cast_signed()))
     }
 }
 
 impl Figure for Percentiles {
     fn height(&self) -> i32 {
-        self.panel.area.bottom + BELOW
+        self.frame.height()
     }
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
-        canvas.title(&self.title)?;
-        self.legend.draw(canvas)?;
-        self.panel.draw_grid(canvas)?;
+        self.frame.draw_under(canvas)?;
         for (bin, [low, _, high, _]) in &self.bins {
-            let (left, right) = self.edges(*bin);
-            let (top, bottom) = (self.panel.y(*high as f64), self.panel.y(*low as f64));
-            canvas.fill(Area { left, top, right, bottom: bottom.max(top + LINE.cast_signed()) }, LIGHT)?;
+            self.frame.draw_interval(canvas, self.edges(*bin), (*low, *high))?;
         }
         self.draw_steps(canvas, 3, HIGH, HIGH_WIDTH)?;
         self.draw_steps(canvas, 1, OKABE_ITO[0], MEDIAN_WIDTH)?;
-        self.panel.draw_frame(canvas, &self.x)?;
-        self.panel.draw_below(canvas, &self.x)
+        self.frame.draw_over(canvas, &self.x)
     }
 }

@@ -1,8 +1,9 @@
 //! Times by the size of the messages: medians, and the interval that holds 80 % of the samples.
 
-use super::axes::{Axis, BELOW, Panel, class_name, class_of, fits_across, title};
-use super::canvas::{Area, Canvas, Figure, LINE, MARGIN, WIDTH};
-use super::legend::{Legend, Swatch};
+use super::axes::{Axis, class_name, class_of, fits_across};
+use super::canvas::{Canvas, Figure, LINE};
+use super::legend::Swatch;
+use super::quantiles::Frame;
 use super::scale::{LIGHT, OKABE_ITO};
 use crate::model::Histogram;
 use crate::report::ReportError;
@@ -10,17 +11,14 @@ use crate::report::latency::Subject;
 use plotters::backend::DrawingBackend;
 use std::collections::BTreeMap;
 
-const HEIGHT: i32 = 760;
 /// The box of a class is so wide, of ten parts.
 const BOX: f64 = 6.0;
 
 /// Medians by size with everything laid out.
 pub(super) struct Sizes {
-    title: String,
-    legend: Legend,
+    frame: Frame,
     /// Class, and the 10th, 50th and 90th percentile in nanoseconds.
     boxes: Vec<(u32, [u64; 3])>,
-    panel: Panel,
     x: Axis,
 }
 
@@ -33,42 +31,34 @@ impl Sizes {
         let (Some((first, _)), Some((last, _))) = (boxes.first(), boxes.last()) else {
             return Err(subject.nothing());
         };
-        let y = Axis::times(boxes.iter().flat_map(|(_, quantiles)| *quantiles), "time", 7);
-        let (left, right) = (Panel::left([&y])?, WIDTH - 3 * MARGIN);
-        let items = [("median", Swatch::Line(OKABE_ITO[0], 12)), ("10 to 90 % of the samples", Swatch::Area(LIGHT))];
-        let legend = Legend::new(items.into_iter().map(|(name, swatch)| (name.to_owned(), swatch)), left, right)?;
-        let top = legend.bottom + MARGIN;
-        let panel = Panel { area: Area { left, top, right, bottom: top + HEIGHT }, y };
+        let colors = [("median", Swatch::Line(OKABE_ITO[0], 12)), ("10 to 90 % of the samples", Swatch::Area(LIGHT))];
+        let frame = Frame::new(subject, &colors, boxes.iter().flat_map(|(_, quantiles)| *quantiles))?;
         let name = |class| class_name(class, true);
-        let x = Axis::classes((*first, *last), name, "size of the message".to_owned(), fits_across(right - left))?;
-        Ok(Self { title: title(subject), legend, boxes, panel, x })
+        let x = Axis::classes((*first, *last), name, "size of the message".to_owned(), fits_across(frame.width()))?;
+        Ok(Self { frame, boxes, x })
     }
 }
 
 impl Figure for Sizes {
     fn height(&self) -> i32 {
-        self.panel.area.bottom + BELOW
+        self.frame.height()
     }
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ReportError> {
-        canvas.title(&self.title)?;
-        self.legend.draw(canvas)?;
-        self.panel.draw_grid(canvas)?;
-        for (class, quantiles) in &self.boxes {
-            let [low, median, high] = quantiles.map(|ns| self.panel.y(ns as f64));
-            let x = |part: f64| self.panel.x(&self.x, f64::from(*class) + part);
+        self.frame.draw_under(canvas)?;
+        for (class, [low, median, high]) in &self.boxes {
+            let x = |part: f64| self.frame.panel.x(&self.x, f64::from(*class) + part);
             // Not too wide where there are few.
             let middle = x(0.5);
             let half = ((x(1.0) - x(0.0)) * BOX as i32 / 20).min(70);
             let (left, right) = (middle - half, middle + half);
-            let low = low.max(high + LINE.cast_signed());
-            canvas.fill(Area { left, top: high, right, bottom: low }, LIGHT)?;
-            for y in [low, high] {
+            let (top, bottom) = self.frame.draw_interval(canvas, (left, right), (*low, *high))?;
+            let median = self.frame.panel.y(*median as f64);
+            for y in [bottom, top] {
                 canvas.line(&[(left, y), (right, y)], OKABE_ITO[0], LINE)?;
             }
             canvas.line(&[(left, median), (right, median)], OKABE_ITO[0], 4 * LINE)?;
         }
-        self.panel.draw_frame(canvas, &self.x)?;
-        self.panel.draw_below(canvas, &self.x)
+        self.frame.draw_over(canvas, &self.x)
     }
 }

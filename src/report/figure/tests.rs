@@ -1,5 +1,6 @@
 //! What the figures say, read back from the SVG.
 
+mod drawn;
 mod latency;
 
 use super::series::Series;

@@ -1,7 +1,7 @@
 //! What a phase sent -> the graph of the pairs that carry traffic worth mentioning.
 
 use super::pairs::Pairs;
-use super::windows::Window;
+use super::windows::{Service, Window};
 use crate::model::{Kind, Profile};
 use crate::report::who::Label;
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +75,8 @@ pub(super) struct Graph<'a> {
     weights: BTreeMap<(u32, u32), f64>,
     /// Those pairs, the lower number first.
     pub(super) pairs: BTreeSet<(u32, u32)>,
+    /// The share of messages of collective operations in the traffic.
+    pub(super) collective_share: f64,
     /// The share of the traffic that they carry.
     pub(super) explained: f64,
     /// Pairs that talk where nobody sees it, ranks of one endpoint; the lower number first.
@@ -90,8 +92,10 @@ pub(super) struct Graph<'a> {
 impl<'a> Graph<'a> {
     pub(super) fn new(view: &'a View, pairs: &'a Pairs, windows: &[Window]) -> Self {
         let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
-        for (pair, _, weight) in windows.iter().flat_map(|window| &window.parts) {
+        let mut collective = 0.0;
+        for (pair, service, weight) in windows.iter().flat_map(|window| &window.parts) {
             *sums.entry(*pair).or_default() += weight;
+            collective += if *service == Service::Collective { *weight } else { 0.0 };
         }
         let total: f64 = sums.values().sum();
         let mut both: BTreeMap<(&Label, &Label), [f64; 2]> = BTreeMap::new();
@@ -118,11 +122,22 @@ impl<'a> Graph<'a> {
             weights.insert((b, a), *back);
         }
         weights.retain(|_, weight| *weight > 0.0);
+        let collective_share = collective / total.max(f64::MIN_POSITIVE);
         let explained = weights.values().sum::<f64>() / total.max(f64::MIN_POSITIVE);
         let (hidden, numbered) = (view.hidden(&labels), view.numbered(&labels));
         let is_crowded = labels.iter().any(|label| matches!(label, Label::Rank(rank) if view.crowded.contains(rank)));
         let sees_all_ports = view.sees_all_ports;
-        Self { labels, weights, pairs: heavy, explained, hidden, is_crowded, sees_all_ports, numbered }
+        Self {
+            labels,
+            weights,
+            pairs: heavy,
+            collective_share,
+            explained,
+            hidden,
+            is_crowded,
+            sees_all_ports,
+            numbered,
+        }
     }
 
     /// How many take part.

@@ -1,7 +1,7 @@
 //! Profile -> phases: the job's time cut where the communication pattern changes, and what each part does.
 //!
-//! [`phases`] cuts the timeline by kernel change-point detection ([`cuts`] says how, with its sources), adds up what each phase sent, and gives the
-//! pattern of its matrix a name where only one fits ([`pattern`]). Everything is sparse: it grows with the cells of the profile's timeline, not with
+//! [`phases`] cuts the timeline by kernel change-point detection (`cuts.rs` says how, with its sources), adds up what each phase sent, and gives the
+//! pattern of its matrix a name where only one fits (`pattern.rs`). Everything is sparse: it grows with the cells of the profile's timeline, not with
 //! the square of the ranks.
 
 mod collectives;
@@ -10,6 +10,8 @@ mod graph;
 mod lattice;
 mod pairs;
 mod pattern;
+#[cfg(test)]
+mod tests;
 mod windows;
 mod write;
 

@@ -6,7 +6,7 @@
 //! a grid that was numbered otherwise is `unknown`. A name has to fit all but a few pairs, and none of another name may fit about equally.
 //!
 //! What a capture cannot see speaks against a name: ranks of one node talk unseen, so what depends on their silence is not said; and a star or a tree may be
-//! all that one port sees of something else, so these need a capture of all ports.
+//! all that one port sees of something else, so these need a capture of all ports. Fewer than six that take part are pairs or `unknown`.
 
 use super::graph::Graph;
 use super::lattice::Grid;
@@ -18,11 +18,13 @@ const FITS: f64 = 0.9;
 const BETTER: f64 = 0.05;
 /// Pairs worth mentioning must carry this share of the traffic.
 const EXPLAINED: f64 = 0.8;
+/// All of the traffic, but for rounding.
+const ALL: f64 = 1.0 - 1e-9;
 /// What fits less than this does not fit at all.
 const FITS_NOT: f64 = 0.6;
-/// Everyone sends about equally to everyone: standard deviation over mean, of few and of many.
-const EVEN: (f64, f64) = (0.1, 0.3);
-/// Fewer than this are few.
+/// Everyone sends about equally to everyone: standard deviation over mean.
+const EVEN: f64 = 0.3;
+/// Of fewer than this one cannot say more than that they are pairs: everything fits.
 const MANY: usize = 6;
 
 /// What a matrix looks like.
@@ -101,32 +103,30 @@ pub(super) fn name(graph: &Graph) -> Pattern {
 
 /// What does not depend on the numbering.
 fn structures(graph: &Graph, fits: &mut Vec<(Name, f64)>) {
-    let (nodes, pairs) = (graph.nodes(), graph.pairs.len());
-    if nodes >= 4
-        && let Some((share, deviation)) = graph.evenness()
-        && deviation <= if nodes < MANY { EVEN.0 } else { EVEN.1 }
-    {
-        fits.push((Name::AllToAll, share));
-    }
-    if graph.is_crowded {
-        return;
-    }
-    let degrees = graph.degrees();
+    let (nodes, pairs, degrees) = (graph.nodes(), graph.pairs.len(), graph.degrees());
     let all = |degree: usize| degrees.iter().all(|other| *other == degree);
-    if all(1) {
+    // Few are a pair only where nobody else says anything.
+    if !graph.is_crowded && all(1) && graph.explained >= ALL {
         fits.push((Name::Pair, 1.0));
     }
-    let is_connected = graph.is_connected();
-    if is_connected && nodes >= 4 && all(2) {
-        // Four in a circle are a grid of 2 by 2 as well.
-        fits.push((if nodes == 4 { Name::Unknown } else { Name::Ring }, 1.0));
+    if nodes < MANY {
+        return;
     }
-    if is_connected && pairs + 1 == nodes && graph.sees_all_ports {
+    if let Some((share, _)) = graph.evenness().filter(|(_, deviation)| *deviation <= EVEN) {
+        fits.push((Name::AllToAll, share));
+    }
+    if graph.is_crowded || !graph.is_connected() {
+        return;
+    }
+    if all(2) {
+        fits.push((Name::Ring, 1.0));
+    }
+    if pairs + 1 == nodes && graph.sees_all_ports {
         let most = degrees.iter().copied().max().unwrap_or_default();
-        // Of four one cannot say more than that.
-        if nodes >= 4 && most + 1 == nodes && graph.is_mutual() {
+        // Collectives of one root look like that as well.
+        if most == pairs && graph.is_mutual() && graph.collective_share < 0.5 {
             fits.push((Name::MasterWorker, 1.0));
-        } else if nodes >= 7 && most > 2 && most + 1 < nodes {
+        } else if most > 2 && most < pairs {
             fits.push((Name::Tree, 1.0));
         }
     }
@@ -134,13 +134,13 @@ fn structures(graph: &Graph, fits: &mut Vec<(Name, f64)>) {
 
 /// What is told by the numbering.
 fn grids(graph: &Graph, fits: &mut Vec<(Name, f64)>) {
-    let Some(places) = &graph.numbered else { return };
+    let Some(places) = graph.numbered.filter(|_| graph.nodes() >= MANY) else { return };
     let seen = graph.pairs.len() as u64;
     // Few pairs beside hidden ones fit many grids.
     if graph.is_crowded && seen < 12 {
         return;
     }
-    for grid in Grid::all(*places) {
+    for grid in Grid::all(places) {
         let neighbours =
             |pairs: &BTreeSet<(u32, u32)>| pairs.iter().filter(|(a, b)| grid.are_neighbours(*a, *b)).count() as u64;
         let visible = grid.pairs() - neighbours(&graph.hidden);

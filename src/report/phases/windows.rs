@@ -52,16 +52,12 @@ pub(super) fn width_ns(span_ns: (i64, i64), bin_ns: i64, wanted_ns: Option<i64>)
     let (bin_ns, length_ns) = (i128::from(bin_ns), i128::from(span_ns.1) - i128::from(span_ns.0));
     let bins = |ns: i128| ((ns + bin_ns - 1) / bin_ns).max(1);
     let least = bins((length_ns + MOST_WINDOWS - 1) / MOST_WINDOWS);
-    let width = match wanted_ns {
-        Some(wanted_ns) => bins(wanted_ns.into()).max(least),
-        None => {
-            let needed = bins((length_ns + DEFAULT_WINDOWS - 1) / DEFAULT_WINDOWS);
-            let powers = std::iter::successors(Some(1_i128), |power| power.checked_mul(10));
-            powers
-                .flat_map(|power| [1, 2, 5].map(|factor| factor * power))
-                .find(|round| *round >= needed)
-                .unwrap_or(needed)
-        }
+    let width = if let Some(wanted_ns) = wanted_ns {
+        bins(wanted_ns.into()).max(least)
+    } else {
+        let needed = bins((length_ns + DEFAULT_WINDOWS - 1) / DEFAULT_WINDOWS);
+        let powers = std::iter::successors(Some(1_i128), |power| power.checked_mul(10));
+        powers.flat_map(|power| [1, 2, 5].map(|factor| factor * power)).find(|round| *round >= needed).unwrap_or(needed)
     };
     i64::try_from(width * bin_ns).unwrap_or(i64::MAX)
 }
@@ -101,8 +97,7 @@ struct Sums {
 impl Sums {
     fn add(&mut self, traffic: &Traffic, has_mpi: bool) {
         self.traffic += *traffic;
-        // Requests for data, and acknowledgements, have no payload: the data come the other way.
-        if !has_mpi && traffic.payload_bytes > 0 {
+        if !has_mpi {
             self.others += traffic.messages;
         }
     }

@@ -109,7 +109,7 @@ pub fn json(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{:#}", value(phases))
 }
 
-/// The object of [`json`].
+/// The object that is written as JSON.
 pub(super) fn value(phases: &Phases) -> Value {
     let of_phase = |phase: &Phase| {
         let traffic = &phase.traffic;
