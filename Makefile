@@ -1,5 +1,6 @@
 # make demo   build, analyse a recorded sample, draw it
 # make test   everything that must hold; installs what is missing
+# make crosscheck   a recorded job against its Score-P trace, or one of your own (CAPTURES, TRACE)
 # make bench  throughput, beside other tools where they are installed
 # make soak   the large ones: captures of 2 GiB, a fabric of 2000 hosts
 
@@ -12,6 +13,9 @@ SAMPLE := samples/openib-mixed-4x1.pcap.zst
 BUILD_PACKAGES := libssl-dev pkg-config
 # Those that tests compare with, and those that the orchestrator is tried on. Not needed to build or to run ibscope.
 TEST_PACKAGES := tshark
+# Traces in OTF2: what reads them (ibscope crosscheck needs the first), what tests write them with, and what the large one is written with.
+TRACE_PACKAGES := otf2-tools python3-otf2
+LARGE_TRACE_PACKAGES := libotf2-trace-dev
 # The HTML report is opened in a browser.
 BROWSER_PACKAGES := chromium chromium-driver python3-venv
 FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2 tcpdump tcpreplay
@@ -25,7 +29,7 @@ define install
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y --no-install-recommends $$missing; }
 endef
 
-.PHONY: all build build-deps demo test deps lint unit docs bench soak
+.PHONY: all build build-deps demo crosscheck test deps lint unit docs bench soak
 
 all: build
 
@@ -47,11 +51,25 @@ demo: build
 	@echo "The profile is $(DEMO)/openib-mixed-4x1.ibp; the figures are $(DEMO)/matrix.png and $(DEMO)/timeline.png (.svg beside them)."
 	@echo "All of it as one page, for any browser: $(DEMO)/report.html"
 
+# For a job of one's own: make crosscheck CAPTURES="n1.pcap n2.pcap" TRACE=scorep-run/traces.otf2 OUT=check
+# (notebooks/04-cross-check.ipynb says how to record both).
+CHECKED := samples/runs/scorep-ompi-rc-halo-4x1
+CAPTURES ?= $(CHECKED)/sink.ib.pcap.zst
+TRACE ?= $(CHECKED)/trace/traces.otf2
+OUT ?= crosscheck
+
+crosscheck: build
+	$(call install,otf2-tools)
+	mkdir -p $(OUT)
+	target/release/ibscope analyze $(CAPTURES) -o $(OUT)/job.ibp
+	target/release/ibscope crosscheck $(CAPTURES) $(TRACE) --svg $(OUT)/crosscheck.svg --png $(OUT)/crosscheck.png > $(OUT)/crosscheck.txt; \
+		code=$$?; cat $(OUT)/crosscheck.txt; echo "The figure is $(OUT)/crosscheck.png (.svg beside it), the profile $(OUT)/job.ibp."; exit $$code
+
 test: deps lint docs unit
 
 # The packages ask no questions; a shell without root goes through sudo.
 deps: build-deps
-	$(call install,$(TEST_PACKAGES) $(BROWSER_PACKAGES) $(FABRIC_PACKAGES))
+	$(call install,$(TEST_PACKAGES) $(TRACE_PACKAGES) $(BROWSER_PACKAGES) $(FABRIC_PACKAGES))
 	@$(CARGO) nextest --version >/dev/null 2>&1 || $(CARGO) install cargo-nextest --locked
 
 lint:
@@ -72,5 +90,6 @@ bench: build-deps
 	benches/whole-process.sh
 
 soak: deps
+	$(call install,$(LARGE_TRACE_PACKAGES))
 	$(CARGO) nextest run --release --locked --test soak --no-capture
 	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts)'

@@ -3,7 +3,7 @@
 
 use crate::capture::CaptureBackend;
 use crate::config::{Config, MirrorBackend, Place, Values};
-use crate::fabric;
+use crate::fabric::{self, Inventory};
 use crate::journal::State;
 use crate::remote::{Output, RemoteError, Runner, parallel, printable};
 use serde::Serialize;
@@ -146,7 +146,7 @@ fn mirroring(config: &Config, sinks: &[String], runner: &dyn Runner) -> Option<R
 }
 
 fn in_fabric(config: &Config, nodes: &[String], runner: &dyn Runner) -> Row {
-    let found = fabric::discover(config, nodes, runner);
+    let found = fabric::discover(config, nodes, &mut Inventory::default(), runner);
     let what = match &found {
         Ok(fabric) => format!("{} ports of {} nodes found in the fabric", fabric.ports.len(), nodes.len()),
         Err(_) => "the nodes in the fabric".to_owned(),

@@ -1,7 +1,7 @@
 //! From a job to a capture that runs: its nodes are found in the fabric, a plan is made, and the plan is done.
 
 use crate::config::Config;
-use crate::fabric::{self, Fabric, FabricError};
+use crate::fabric::{self, Fabric, FabricError, Inventory};
 use crate::job::Job;
 use crate::journal::{JournalError, State};
 use crate::plan::{self, Plan, PlanError, Situation};
@@ -62,7 +62,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// The fabric as the job's nodes and the sinks see it. Sinks that do not answer are left out, with a sentence each: others may be there.
 fn explore(config: &Config, job: &Job, runner: &dyn Files) -> Result<(Fabric, Vec<String>), FabricError> {
     let mut nodes = plan::nodes_needed(config, job);
-    let error = match fabric::discover(config, &nodes, runner) {
+    let error = match discover(config, &nodes, runner) {
         Ok(fabric) => return Ok((fabric, Vec::new())),
         Err(error) => error,
     };
@@ -79,8 +79,20 @@ fn explore(config: &Config, job: &Job, runner: &dyn Files) -> Result<(Fabric, Ve
         return Err(error);
     }
     nodes.retain(|node| !silent.contains_key(node));
-    let fabric = fabric::discover(config, &nodes, runner)?;
+    let fabric = discover(config, &nodes, runner)?;
     Ok((fabric, silent.into_values().map(|fault| format!("a sink is left out: {fault}")).collect()))
+}
+
+/// Finds the nodes, with what is known of them from before.
+fn discover(config: &Config, nodes: &[String], runner: &dyn Files) -> Result<Fabric, FabricError> {
+    let before = Inventory::read(&config.run.state_dir);
+    let mut inventory = before.clone();
+    let fabric = fabric::discover(config, nodes, &mut inventory, runner)?;
+    if inventory != before {
+        // Whatever keeps it from being written costs time only, the next time.
+        let _ = inventory.write(&config.run.state_dir);
+    }
+    Ok(fabric)
 }
 
 /// Starts the capture of a job. What an earlier run of the same id has left is undone first; when the start fails all of it is undone.

@@ -44,7 +44,16 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
             }
             is_empty = table.is_empty();
             output::results(|out| match args.format {
-                LatencyFormat::Table => out.write_all(latency::table(&table, limit_ns, &nothing).as_bytes()),
+                LatencyFormat::Table => {
+                    out.write_all(latency::table(&table, limit_ns, &nothing).as_bytes())?;
+                    // Of the interval that figures show.
+                    match Subject::of(&table, wanted.interval, profile.times_read) {
+                        Ok(subject) if args.view == View::Histogram => {
+                            write!(out, "\n{}", latency::bars(&table, subject.interval))
+                        }
+                        _ => Ok(()),
+                    }
+                }
                 LatencyFormat::Csv => latency::csv(&table, limit_ns, out),
                 LatencyFormat::Json => latency::json(&table, limit_ns, out),
                 LatencyFormat::Collie => latency::collie(&profile, out),

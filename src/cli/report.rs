@@ -25,6 +25,7 @@ pub(super) struct Report {
 /// Writes all of a profile as one HTML file.
 pub(super) fn run(args: &Report) -> anyhow::Result<ExitCode> {
     let Report { inputs, reading, output } = args;
+    input::check(inputs)?;
     input::whole(inputs, reading, "health, sizes and latencies")?;
     let page = Output::open(Some(output), &input::files(inputs, reading))?;
     let needs = Needs { no_mpi: false, bin_ns: Some(pipeline::DEFAULT_BIN_NS), health: true, times: true, sizes: true };

@@ -46,7 +46,7 @@ pub enum Cause {
     OutsideCapture,
     /// The capture lost packets of the pair.
     Lost,
-    /// Nothing that went between the two ranks was captured: another port, or another network.
+    /// Nothing that went between the two ranks was captured: their ports were not.
     NotCaptured,
 }
 
@@ -181,6 +181,7 @@ pub(super) fn pairs(trace: &Trace, known: &Known<'_>, tolerance_percent: f64) ->
         *side.trace.entry(tag).or_default() += stream.sums;
         side.communicators.entry(tag).or_default().insert(key.communicator);
     }
+    let ports = ports_explain(&sides, wire, placement);
     let ends = (trace.tracer == Tracer::Eztrace).then(|| Ends::of(wire));
     sides
         .into_iter()
@@ -192,11 +193,27 @@ pub(super) fn pairs(trace: &Trace, known: &Known<'_>, tolerance_percent: f64) ->
             let traffic = wire.traffic.get(&(src, dst)).copied().unwrap_or_default();
             let back = wire.traffic.get(&(dst, src)).copied().unwrap_or_default();
             let is_same_node = placement.is_same_node(src, dst);
-            let seen = Seen { traffic, is_captured: traffic.packets + back.packets > 0, is_same_node };
+            let seen = Seen { traffic, is_captured: !ports || traffic.packets + back.packets > 0, is_same_node };
             let is_tracers = ends.as_ref().is_some_and(|ends| dst == 0 && ends.eztrace_is_last(src));
             side.judge((src, dst), &seen, trace, is_tracers, tolerance_percent)
         })
         .collect()
+}
+
+/// True where the ports that were captured may explain which pairs have no packets at all: all that was seen went through a node of which nothing is
+/// missing.
+fn ports_explain(sides: &BTreeMap<(u32, u32), Side>, wire: &Wire, placement: &Placement) -> bool {
+    let node = |rank: u32| placement.node(rank).map_or_else(|| format!("rank {rank}"), str::to_owned);
+    let packets = |src: u32, dst: u32| wire.traffic.get(&(src, dst)).map_or(0, |traffic| traffic.packets);
+    let (mut seen, mut missing) = (BTreeSet::new(), BTreeSet::new());
+    for (&(src, dst), side) in sides.iter().filter(|((src, dst), _)| !placement.is_same_node(*src, *dst)) {
+        if packets(src, dst) + packets(dst, src) > 0 {
+            seen.insert((node(src), node(dst)));
+        } else if !side.trace.is_empty() {
+            missing.extend([node(src), node(dst)]);
+        }
+    }
+    seen.iter().all(|(src, dst)| !missing.contains(src) || !missing.contains(dst))
 }
 
 /// When each rank sent its last messages.
@@ -229,6 +246,7 @@ impl Ends {
 /// What is known of a pair beside its messages.
 struct Seen {
     traffic: Traffic,
+    /// Packets between the two were captured, or it cannot be that they were not.
     is_captured: bool,
     is_same_node: bool,
 }

@@ -6,13 +6,15 @@
 
 use super::trace::{StreamKey, Trace, Tracer, fold};
 use super::wire::Wire;
+use crate::model::profile::StreamEnvelope;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The name that tells the communicator of all ranks.
+const WORLD: &str = "MPI_COMM_WORLD";
 
 /// The contexts of the program, and that of its tracer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contexts {
-    /// By index of the communicator.
-    pub(super) of: BTreeMap<u32, u32>,
     /// Contexts that are communicators of the program.
     own: BTreeSet<u32>,
     /// The context of the tracer's own communicator.
@@ -28,37 +30,40 @@ impl Contexts {
                 .filter_map(|(_, envelope, _)| envelope.filter(|envelope| envelope.world))
                 .map(|world| world.context),
         );
-        // By sender, receiver and tag: context, sender in it, messages.
-        let mut seen: BTreeMap<(u32, u32, Option<i32>), Vec<(u32, u32, u64)>> = BTreeMap::new();
+        let is_world = |communicator: u32| {
+            trace.communicators.get(communicator as usize).is_some_and(|communicator| communicator.name == WORLD)
+        };
+        let names_world = (0..trace.communicators.len() as u32).any(is_world);
+        // By sender, receiver and tag.
+        let mut seen: BTreeMap<_, Vec<(StreamEnvelope, u64)>> = BTreeMap::new();
         for ((src, dst), envelope, sums) in wire.messages() {
             let Some(envelope) = envelope else { continue };
             let mut key = StreamKey { src, dst, communicator: 0, tag: Some(envelope.tag) };
             if trace.sends.is_folded() {
                 fold(&mut key);
             }
-            seen.entry((src, dst, key.tag)).or_default().push((envelope.context, envelope.rank, sums.messages));
+            seen.entry((src, dst, key.tag)).or_default().push((envelope, sums.messages));
         }
-        let mut scores: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
+        let mut scores: BTreeMap<u32, BTreeMap<u32, i128>> = BTreeMap::new();
         for (key, stream) in trace.sends.sorted() {
             let communicator = trace.communicators.get(key.communicator as usize);
-            for &(context, rank, messages) in seen.get(&(key.src, key.dst, key.tag)).into_iter().flatten() {
+            for &(envelope, messages) in seen.get(&(key.src, key.dst, key.tag)).into_iter().flatten() {
                 let is_member = communicator.is_some_and(|communicator| {
-                    let remote = communicator.remote.iter().flatten();
-                    let at = |members: &[u32]| members.get(rank as usize) == Some(&key.src);
-                    at(&communicator.members)
-                        || communicator.remote.is_some() && at(&remote.copied().collect::<Vec<_>>())
+                    let groups = [Some(&communicator.members), communicator.remote.as_ref()];
+                    groups.into_iter().flatten().any(|group| group.get(envelope.rank as usize) == Some(&key.src))
                 });
-                if is_member {
-                    let scores = scores.entry(key.communicator).or_default();
-                    *scores.entry(context).or_default() += messages.min(stream.sums.messages);
+                if is_member && (!names_world || envelope.world == is_world(key.communicator)) {
+                    // The capture may lack some of its messages; those that the wire has beyond the trace speak against it.
+                    let (expected, found) = (i128::from(stream.sums.messages), i128::from(messages));
+                    let score = expected.min(found) - (found - expected).max(0);
+                    *scores.entry(key.communicator).or_default().entry(envelope.context).or_default() += score;
                 }
             }
         }
-        for (communicator, scores) in scores {
+        for scores in scores.into_values() {
             let best = scores.into_iter().max_by_key(|(context, score)| (*score, std::cmp::Reverse(*context)));
-            contexts.of.extend(best.map(|(context, _)| (communicator, context)));
+            contexts.own.extend(best.filter(|(_, score)| *score >= 0).map(|(context, _)| context));
         }
-        contexts.own.extend(contexts.of.values().copied());
         contexts.tracer = tracers(trace, wire, &contexts.own);
         contexts
     }

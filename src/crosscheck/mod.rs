@@ -224,7 +224,7 @@ fn refuse(trace: &Trace, pairs: &[Pair], placement: &Placement) -> Result<(), Cr
 /// What is worth a look beside the pairs.
 fn remarks(trace: &Trace, wire: &Wire, pairs: &[Pair], placement: &Placement, profile: &Profile) -> Vec<String> {
     let mut notes = Vec::new();
-    let unreceived = trace.sends.total().messages.checked_sub(trace.receives.total().messages).unwrap_or(0);
+    let unreceived = trace.sends.total().messages.saturating_sub(trace.receives.total().messages);
     if trace.receives.total().messages > 0 && unreceived > 0 {
         notes.push(format!("{unreceived} messages of the trace were sent and, as it says, never received"));
     }
@@ -261,9 +261,15 @@ fn remarks(trace: &Trace, wire: &Wire, pairs: &[Pair], placement: &Placement, pr
             pair.src, pair.dst, placement.source
         ));
     }
+    let bad = pairs.iter().filter(|pair| pair.verdict == Verdict::Unexplained).count();
+    if bad > 1 && bad * 10 >= pairs.len() * 9 {
+        notes.push("nearly all pairs differ: are the trace and the capture of the same run, and are the ranks right (`ibscope ranks`)?".to_owned());
+    }
     let missed = pairs.iter().filter(|pair| pair.causes.contains(&Cause::NotCaptured)).count();
     if missed > 0 {
-        notes.push(format!("of {missed} pairs of ranks on different nodes nothing at all was captured: their ports were not, or they use another network"));
+        notes.push(format!(
+            "of {missed} pairs of ranks on different nodes nothing at all was captured, as their ports were not"
+        ));
     }
     notes
 }

@@ -5,7 +5,7 @@
 //! time than it takes to print it.
 
 use super::archive::{Archive, References};
-use super::trace::{CollectiveKey, CollectiveSums, Communicator, Stream, StreamKey, Sums, Trace, Tracer};
+use super::trace::{CollectiveKey, Communicator, Stream, StreamKey, Sums, Trace, Tracer};
 use crate::model::printable;
 use ibscope_parsers::tools::otf2_print::{self, Event, Message, What};
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ fn advice(complaint: &str) -> &'static str {
 /// Reads an archive. `path` is its anchor file (`traces.otf2`).
 pub fn read(path: &Path) -> Result<Trace, TraceError> {
     look(path)?;
-    let mut reading = Reading::Definitions(Archive::default());
+    let mut reading = Reading::Definitions(Box::default());
     print(path, |line| {
         reading.line(path, line)?;
         Ok(())
@@ -189,7 +189,7 @@ fn not_understood(path: &Path, line: &str) -> TraceError {
 
 /// An archive in two parts: the definitions come first.
 enum Reading {
-    Definitions(Archive),
+    Definitions(Box<Archive>),
     Events(Box<Adding>),
 }
 
@@ -296,7 +296,7 @@ impl Adding {
                     None => None,
                 };
                 let key = CollectiveKey { operation, communicator, root, rank };
-                let sums = self.trace.collectives.entry(key).or_insert_with(CollectiveSums::default);
+                let sums = self.trace.collectives.entry(key).or_default();
                 sums.calls += 1;
                 sums.sent = sums.sent.saturating_add(sent);
                 sums.received = sums.received.saturating_add(received);

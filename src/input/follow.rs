@@ -342,15 +342,17 @@ impl Piped {
             };
             loop {
                 let mut chunk = vec![0; CHUNK_BYTES];
-                let read = raw.read(&mut chunk).map(|count| {
-                    chunk.truncate(count);
-                    chunk
-                });
-                let is_last = match &read {
-                    Ok(chunk) => chunk.is_empty(),
-                    Err(error) => error.kind() != io::ErrorKind::Interrupted,
+                let read = match raw.read(&mut chunk) {
+                    Ok(0) => return,
+                    Ok(count) => {
+                        chunk.truncate(count);
+                        Ok(chunk)
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => Err(error),
                 };
-                if is_last && read.is_ok() || send.send(read).is_err() || is_last {
+                let is_last = read.is_err();
+                if send.send(read).is_err() || is_last {
                     return;
                 }
             }

@@ -4,6 +4,7 @@ use super::Partial;
 use super::copies::Copies;
 use super::settle::{Transmitted, transmitted};
 use crate::model::live::{Live, LivePair};
+use crate::model::profile::{Repeats, Traffic};
 use crate::model::{ConnectionKey, Kind, SizeOf, Sizes};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ pub fn live(connections: &[(ConnectionKey, &Partial)]) -> Live {
             continue;
         }
         live.connections += 1;
-        let new = || LivePair { src: key.src, dst: key.dst, traffic: Default::default(), repeats: Default::default() };
+        let new = || LivePair { src: key.src, dst: key.dst, traffic: Traffic::default(), repeats: Repeats::default() };
         let pair = pairs.entry((key.src, key.dst)).or_insert_with(new);
         pair.traffic += traffic;
         pair.repeats += repeats;

@@ -5,9 +5,12 @@
 
 mod labels;
 mod over_time;
+mod shape;
 
 pub(super) use labels::{LABELS, labelled};
 pub use over_time::{BinKey, CellKey, OverTime, Surface, Wanted, over_time, surface};
+pub(super) use shape::Shape;
+pub use shape::bars;
 
 use super::ReportError;
 use super::units::group;
@@ -280,7 +283,7 @@ fn values(times: &Histogram, limit_ns: u64) -> [(&'static str, f64); 11] {
     ]
 }
 
-/// A row of labels ([`LABELS`]) and values for each histogram.
+/// A row of labels and values for each histogram.
 pub fn csv(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn Write) -> io::Result<()> {
     let names = values(&Histogram::default(), limit_ns).map(|(name, _)| name).join(",");
     writeln!(out, "{LABELS},{names}")?;

@@ -42,6 +42,17 @@ impl ColorScale {
     }
 }
 
+/// 1, 2, 5, 10, 20, 50, ...: every how many labels one is shown.
+pub(super) fn steps() -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(1_usize), |power| power.checked_mul(10))
+        .flat_map(|power| [1, 2, 5].map(|factor| power.saturating_mul(factor)))
+}
+
+/// The smallest number of the form 1, 2 or 5 times a power of ten that is not below this.
+pub(super) fn round_up(value: u64) -> u64 {
+    steps().map(|step| step as u64).find(|step| *step >= value).unwrap_or(u64::MAX)
+}
+
 /// Viridis at 0 to 1.
 pub(super) fn viridis(share: f64) -> Rgb {
     let position = share.clamp(0.0, 1.0) * (VIRIDIS.len() - 1) as f64;

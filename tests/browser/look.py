@@ -9,6 +9,7 @@ What is right is for the caller to say, who can ask ibscope for the same numbers
 
 import base64
 import json
+import os
 import pathlib
 import sys
 
@@ -152,8 +153,8 @@ class Page:
                 found.append(message["params"]["request"]["url"][:200])
         return found
 
-    def memory_bytes(self):
-        """Proportional set size of the process that shows the page: the largest of the renderers that this driver started."""
+    def weight(self):
+        """Proportional set size and processor time of the process that shows the page: the largest of the renderers that this driver started."""
         children = {}
         for status in pathlib.Path("/proc").glob("[0-9]*/status"):
             try:
@@ -161,7 +162,7 @@ class Page:
                 children.setdefault(int(fields["PPid"]), []).append(int(fields["Pid"]))
             except OSError:
                 continue
-        waiting, sizes = [self.driver.service.process.pid], [0]
+        waiting, found = [self.driver.service.process.pid], [(0, 0)]
         while waiting:
             process = waiting.pop()
             waiting.extend(children.get(process, []))
@@ -169,16 +170,20 @@ class Page:
             try:
                 if b"--type=renderer" in (folder / "cmdline").read_bytes():
                     rollup = (folder / "smaps_rollup").read_text().splitlines()
-                    sizes.append(sum(int(line.split()[1]) for line in rollup if line.startswith("Pss:")) * 1024)
+                    size = sum(int(line.split()[1]) for line in rollup if line.startswith("Pss:")) * 1024
+                    # User and system time, behind the name in brackets.
+                    times = (folder / "stat").read_text().rsplit(")", 1)[1].split()[11:13]
+                    found.append((size, sum(map(int, times)) * 1000 // os.sysconf("SC_CLK_TCK")))
             except OSError:
                 continue
-        return max(sizes)
+        return max(found)
 
 
 def weigh(path, picture):
     page = Page(path)
     # From the start of navigation to the moment when the page had drawn all.
     opened_ms = page.driver.execute_script("return Number(document.documentElement.dataset.ready)")
+    cpu_ms = page.weight()[1]
     # The ends of the window by keyboard, then how long it takes until that is drawn.
     shown = """
         const done = arguments[0];
@@ -191,7 +196,8 @@ def weigh(path, picture):
     page.choose("by", "endpoint")
     page.choose("unit", "messages")
     page.choose("by", "rank")
-    found = {"opened_ms": opened_ms, "window_ms": window_ms, "memory_bytes": page.memory_bytes(), "complaints": page.complaints()}
+    found = {"opened_ms": opened_ms, "cpu_ms": cpu_ms, "window_ms": window_ms, "memory_bytes": page.weight()[0]}
+    found["complaints"] = page.complaints()
     page.picture(pathlib.Path(picture))
     page.driver.quit()
     return found

@@ -52,14 +52,14 @@ fn planned(leaves: usize) {
     lab.one_ssh_server(&addresses);
     let sinks: Vec<&str> = sinks.iter().map(String::as_str).collect();
     let list: Vec<&str> = chosen.iter().map(|node| node.as_str()).collect();
-    let plan = |trace_nodes: usize| {
-        let run = format!("[fabric]\ntrace_nodes = {trace_nodes}");
+    let plan = |check_nodes: usize| {
+        let run = format!("[fabric]\ncheck_nodes = {check_nodes}");
         lab.configure_for(Site { run: &run, ..Site::PLAIN }, &sinks, &addresses);
         let began = Instant::now();
         let ran = lab.capture(&["plan", "--job", "1", "--nodelist", &list.join(","), "--format", "json"]);
         let (count, took) = (places.len(), began.elapsed());
         println!(
-            "{count} hosts: a plan for {NODES} nodes, {trace_nodes} of them traced, and {leaves} sinks after {took:?}"
+            "{count} hosts: a plan for {NODES} nodes, {check_nodes} of them traced, and {leaves} sinks after {took:?}"
         );
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let mut plan: serde_json::Value = serde_json::from_str(&ran.stdout).expect("json");

@@ -55,7 +55,7 @@ with otf2.writer.open(sys.argv[1], timer_resolution=1_000_000_000) as trace:
             operation, communicator, root, sent, received = rest
             writer.mpi_collective_begin(time)
             root = NO_ROOT if root is None else root
-            writer.mpi_collective_end(time + 1, CollectiveOp[operation], communicators[communicator], root, sent, received)
+            writer.mpi_collective_end(time + 1, getattr(CollectiveOp, operation), communicators[communicator], root, sent, received)
         elif kind in ("put", "get"):
             getattr(writer, f"rma_{kind}")(time, window, rest[0], rest[1], 0)
         elif kind == "atomic":

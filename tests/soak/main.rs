@@ -1,5 +1,6 @@
 //! The large tests, run by `make soak`: more than 256 MiB of captures. Their small versions are in `tests/suite`.
 
+mod archive;
 #[path = "../suite/memory.rs"]
 mod memory;
 // What only the suite uses of these is not used here.

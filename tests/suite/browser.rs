@@ -1,7 +1,7 @@
 //! The HTML report in a browser: what a person sees there is what the commands print.
 
 use crate::python::{run, venv};
-use crate::tools::{result, sample, samples_folder};
+use crate::tools::{ibscope, result, sample, samples_folder};
 use ibscope::model::profile::{ConnectionRow, RankRow, Repeated, Repeats, TimelineRow, Traffic};
 use ibscope::model::{Kind, Profile};
 use ibscope::report::html;
@@ -19,6 +19,7 @@ const PROGRAMS: [&str; 2] = ["/usr/bin/chromium", "/usr/bin/chromedriver"];
 const COLUMNS: [&str; 5] = ["messages", "MPI bytes", "payload bytes", "wire bytes", "packets"];
 
 /// True where there is a browser. Root, as in continuous integration, has installed it or fails; others are told what they miss.
+#[allow(clippy::print_stderr, reason = "a test that does not run says so")]
 fn has_browser() -> bool {
     let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !Path::new(program).exists()).collect();
     if missing.is_empty() {
@@ -26,7 +27,7 @@ fn has_browser() -> bool {
     }
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     assert!(!is_root, "{missing:?} are missing: `make deps` installs them");
-    println!("SKIPPED: the report was not looked at, since {missing:?} are missing; `make deps` installs them");
+    eprintln!("SKIPPED: the report was not looked at, since {missing:?} are missing; `make deps` installs them");
     false
 }
 
@@ -144,11 +145,25 @@ fn the_report_shows_what_the_commands_print() {
 }
 
 #[test]
+fn a_profile_is_shown_as_a_whole() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
+    result(&["analyze", "-o", &place("job.ibp")], &[sample("ucx-ud-ring2")]);
+    let ran = ibscope(["report", &place("job.ibp"), "-o", &place("report.html"), "--from", "0.5"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+    assert!(ran.stderr.contains("give the captures to look at a part"), "{}", ran.stderr);
+    assert!(!Path::new(&place("report.html")).exists());
+    assert_eq!(ibscope(["report", &place("job.ibp")]).code, 2, "it has to be said where the page goes");
+}
+
+/// A name that would do something if it were markup.
+const EVIL: &str = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
+
+#[test]
 fn names_from_outside_stay_text() {
     if !has_browser() {
         return;
     }
-    const EVIL: &str = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
     let folder = tempfile::tempdir().expect("folder");
     let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
     fs::write(place("hosts.csv"), format!("endpoint,name\n17,{EVIL}\n18,</script><!--\n")).expect("hosts");
@@ -175,7 +190,7 @@ fn large(ranks: u16) -> Profile {
     let neighbours = |rank: u16| {
         let near =
             [1, 16, 256].into_iter().flat_map(move |step| [(rank + step) % ranks, (rank + ranks - step) % ranks]);
-        let far = (0..ranks).step_by(64).filter(move |other| rank % 64 == 0 && *other != rank);
+        let far = (0..ranks).step_by(64).filter(move |other| rank.is_multiple_of(64) && *other != rank);
         near.chain(far).collect::<BTreeSet<u16>>()
     };
     let sums = |src: u16, dst: u16, bin: i64| {
@@ -249,11 +264,10 @@ fn thousands_of_ranks_fit_into_a_page() {
         }
         let seen = look(&["--weigh".as_ref(), &page, &folder.join(format!("{ranks}-ranks.png"))]);
         let bytes = seen["memory_bytes"].as_u64().expect("bytes");
+        let [opened, cpu, window] = ["opened_ms", "cpu_ms", "window_ms"].map(|name| &seen[name]);
         println!(
-            "{ranks} ranks: {} KiB, opened in {} ms, window in {} ms, {} MiB of memory",
+            "{ranks} ranks: {} KiB, opened in {opened} ms ({cpu} ms of a processor), window in {window} ms, {} MiB of memory",
             text.len() >> 10,
-            seen["opened_ms"],
-            seen["window_ms"],
             bytes / MIB
         );
         assert_eq!(seen["complaints"], serde_json::json!([]));

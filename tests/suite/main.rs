@@ -4,6 +4,7 @@ mod align;
 mod architecture;
 mod browser;
 mod cli;
+mod compare;
 mod constructed;
 #[cfg(target_os = "linux")]
 mod crosscheck;
@@ -20,6 +21,7 @@ mod manifest;
 mod memory;
 mod messages;
 mod mpi_times;
+mod notebooks;
 mod over_time;
 mod partial;
 mod phases;

@@ -60,6 +60,10 @@ fn a_manifest_names_endpoints() {
     let profile = profile.to_str().expect("path");
     result(&["analyze", "-o", profile, "--manifest", place], &capture);
     assert!(result(&["matrix"], &[profile]).contains("node4"));
+
+    // So are leaf switches, of all four LIDs.
+    let document = fs::read_to_string(folder.path().join("job.ibp/profile.json")).expect("profile");
+    assert_eq!(document.matches(r#""leaf": "0xb8599f0300001000""#).count(), 4, "{document}");
 }
 
 #[test]

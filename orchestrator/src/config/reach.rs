@@ -109,8 +109,8 @@ impl Default for Tools {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FabricOptions {
-    /// Nodes up to this number are traced one by one besides: `ibstat` and `ibtracert` on each, held against `ibnetdiscover`.
-    pub trace_nodes: usize,
+    /// Nodes up to this number are asked one by one whatever is known of them: `ibstat` and `ibtracert` on each, held against `ibnetdiscover`.
+    pub check_nodes: usize,
     /// Where `ibnetdiscover` runs: `here`, `first` (the job's first node) or the name of a node.
     pub run_on: Place,
     /// A tool that takes longer has failed, in seconds.
@@ -120,7 +120,7 @@ pub struct FabricOptions {
 
 impl Default for FabricOptions {
     fn default() -> Self {
-        Self { trace_nodes: 16, run_on: Place::Here, timeout_s: 10 }
+        Self { check_nodes: 16, run_on: Place::Here, timeout_s: 10 }
     }
 }
 

@@ -88,9 +88,9 @@ pub(super) fn settle(fabric: &mut Fabric, missing: Vec<(&Port, String)>) -> Resu
         let node = port.node.as_str();
         if fabric.ports.iter().any(|known| known.node == node) {
             fabric.left_out.push(format!("{port} is left out: {why}"));
-        } else if errors.iter().all(|(other, _)| *other != node) {
+        } else if errors.iter().all(|(other, _)| other != node) {
             let why = format!("{} port {}: {why}", port.ca, port.state.number);
-            errors.push((node, FabricError::NoLeaf { node: node.to_owned(), why }));
+            errors.push((node.to_owned(), FabricError::NoLeaf { node: node.to_owned(), why }));
         }
     }
     several(errors).map_or(Ok(()), Err)

@@ -7,6 +7,7 @@ use crate::remote::Runner;
 use ibscope_parsers::tools::NodeKind;
 use ibscope_parsers::tools::ibnetdiscover::{self, FabricPort};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// Subnets that a job's ports may be in beyond the first one: rails that are not connected to each other.
 const MORE_SUBNETS: usize = 8;
@@ -15,15 +16,19 @@ const MORE_SUBNETS: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Cables {
     hosts: HashMap<u64, Cable>,
+    /// How many of the ports are of a node that is called so.
+    named: HashMap<String, usize>,
     /// Where the tool ran and failed, and why.
     faults: Vec<String>,
 }
 
 /// A port of a host and the port at the other end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Cable {
     pub(super) host: FabricPort,
     pub(super) far: Option<FabricPort>,
+    /// The host as the fabric describes it, which may be anything: no reason to believe, but one to doubt.
+    pub(super) name: Option<String>,
 }
 
 impl Cables {
@@ -59,7 +64,17 @@ impl Cables {
 
     /// The cable of a port.
     pub(super) fn get(&self, port: &Port) -> Option<&Cable> {
-        self.hosts.get(&port.state.port_guid)
+        self.by_guid(port.state.port_guid)
+    }
+
+    /// The cable of the port with this GUID.
+    pub(super) fn by_guid(&self, port_guid: u64) -> Option<&Cable> {
+        self.hosts.get(&port_guid)
+    }
+
+    /// Ports whose node the fabric calls by this name.
+    pub(super) fn named(&self, node: &str) -> usize {
+        self.named.get(node).copied().unwrap_or(0)
     }
 
     /// Whether the tool has told anything.
@@ -90,8 +105,20 @@ impl Cables {
         let hosts = lines.into_iter().filter(|line| line.port.kind == NodeKind::Ca);
         for line in hosts {
             // Who was found first stays: a subnet that is read twice says the same.
-            self.hosts.entry(line.port.guid).or_insert(Cable { host: line.port, far: line.remote });
+            if let Entry::Vacant(place) = self.hosts.entry(line.port.guid) {
+                let name = name(&line.descriptions);
+                if let Some(name) = &name {
+                    *self.named.entry(name.clone()).or_default() += 1;
+                }
+                place.insert(Cable { host: line.port, far: line.remote, name });
+            }
         }
         Ok(())
     }
+}
+
+/// The first word of the first description: `n015` of `( 'n015 mlx5_0' - 'leaf3' )`.
+fn name(descriptions: &str) -> Option<String> {
+    let word = descriptions.split('\'').nth(1)?.split_whitespace().next()?;
+    Some(word.to_owned())
 }

@@ -5,6 +5,7 @@
 
 mod agree;
 mod cables;
+mod inventory;
 mod nodes;
 mod tool;
 mod trace;
@@ -14,8 +15,9 @@ use crate::guid;
 use crate::remote::{self, RemoteError, Runner};
 use cables::Cables;
 use ibscope_parsers::tools::ToolError;
+pub use inventory::Inventory;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic;
 use std::thread;
 
@@ -131,26 +133,52 @@ pub enum FabricError {
     },
 }
 
-/// Finds the ports of `nodes`. Asks every node by `ibstat` and the fabric by `ibnetdiscover -p`, at the same time; then traces from each port of
-/// the first `fabric.trace_nodes` nodes, and from those that `ibnetdiscover` does not know.
-pub fn discover(config: &Config, nodes: &[String], runner: &dyn Runner) -> Result<Fabric, FabricError> {
+/// Finds the ports of `nodes`. Asks them by `ibstat` and the fabric by `ibnetdiscover -p`, at the same time; then traces from each port of
+/// the first `fabric.check_nodes` nodes, and from those that `ibnetdiscover` does not know. Nodes beyond these that have been asked before, as `inventory` knows, are
+/// not asked again where the fabric shows the same ports.
+pub fn discover(
+    config: &Config,
+    nodes: &[String],
+    inventory: &mut Inventory,
+    runner: &dyn Runner,
+) -> Result<Fabric, FabricError> {
     let mut seen = BTreeSet::new();
     let nodes: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| seen.insert(*node)).collect();
     let first = *nodes.first().ok_or(FabricError::NoNodes)?;
     let most = config.ssh.parallel as usize;
+    let checked: BTreeSet<&str> = nodes.iter().take(config.fabric.check_nodes).copied().collect();
+    // A sink has to answer anyway.
+    let is_sink = |node: &str| config.sinks.nodes.iter().any(|sink| sink == node);
+    let (known, asked): (Vec<&str>, Vec<&str>) =
+        nodes.iter().partition(|node| inventory.has(node) && !checked.contains(*node) && !is_sink(node));
+    let ask = |nodes: &[&str]| {
+        all(remote::parallel(nodes, most, |node| (node.to_string(), nodes::ask(config, node, runner))))
+    };
     let (answers, mut cables) = thread::scope(|scope| {
         let cables = scope.spawn(|| Cables::read(config, first, runner));
-        let answers = remote::parallel(&nodes, most, |node| (*node, nodes::ask(config, node, runner)));
+        let answers = ask(&asked);
         (answers, cables.join().unwrap_or_else(|fault| panic::resume_unwind(fault)))
     });
-    let found = all(answers)?;
+    let (mut found, mut doubtful) = (BTreeMap::new(), Vec::new());
+    for node in known {
+        match inventory.recall(node, &cables) {
+            Some(recalled) => _ = found.insert(node, recalled),
+            None => doubtful.push(node),
+        }
+    }
+    for (node, answer) in
+        asked.into_iter().chain(doubtful.iter().copied()).zip(answers?.into_iter().chain(ask(&doubtful)?))
+    {
+        inventory.learn(&answer);
+        found.insert(node, answer);
+    }
+    let found: Vec<nodes::Node> = nodes.iter().filter_map(|node| found.remove(node)).collect();
     let ports: Vec<&nodes::Port> = found.iter().flat_map(|node| &node.ports).collect();
     distinct(&ports)?;
     cables.look_further(config, &ports, runner);
-    let traced: BTreeSet<&str> = nodes.iter().take(config.fabric.trace_nodes).copied().collect();
     let places = remote::parallel(&ports, most, |port| {
         let known = cables.get(port);
-        let wanted = port.is_infiniband() && (known.is_none() || traced.contains(port.node.as_str()));
+        let wanted = port.is_infiniband() && (known.is_none() || checked.contains(port.node.as_str()));
         let trace = wanted.then(|| trace::leaf(config, port, &trace::targets(port, known, &ports), runner));
         agree::place(port, known, trace, &cables)
     });
@@ -183,7 +211,7 @@ pub fn discover(config: &Config, nodes: &[String], runner: &dyn Runner) -> Resul
 }
 
 /// What all of them gave, or the first error with the names of the other nodes that have one.
-fn all<T>(answers: Vec<(&str, Result<T, FabricError>)>) -> Result<Vec<T>, FabricError> {
+fn all<T>(answers: Vec<(String, Result<T, FabricError>)>) -> Result<Vec<T>, FabricError> {
     let mut values = Vec::with_capacity(answers.len());
     let mut errors = Vec::new();
     for (node, answer) in answers {
@@ -196,16 +224,16 @@ fn all<T>(answers: Vec<(&str, Result<T, FabricError>)>) -> Result<Vec<T>, Fabric
 }
 
 /// One error of the errors of nodes.
-fn several(errors: Vec<(&str, FabricError)>) -> Option<FabricError> {
+fn several(errors: Vec<(String, FabricError)>) -> Option<FabricError> {
     let mut errors = errors.into_iter();
     let (_, first) = errors.next()?;
-    let others: Vec<String> = errors.map(|(node, _)| node.to_owned()).collect();
+    let others: Vec<String> = errors.map(|(node, _)| node).collect();
     Some(if others.is_empty() { first } else { FabricError::Several { first: Box::new(first), others } })
 }
 
 /// A port belongs to one node.
 fn distinct(ports: &[&nodes::Port]) -> Result<(), FabricError> {
-    let mut owners = std::collections::BTreeMap::new();
+    let mut owners = BTreeMap::new();
     for port in ports {
         if let Some(other) = owners.insert(port.state.port_guid, port.node.as_str()) {
             let (node, other) = (other.to_owned(), port.node.clone());

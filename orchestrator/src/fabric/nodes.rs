@@ -21,11 +21,11 @@ pub(super) struct Port {
 /// A node's answer.
 #[derive(Debug)]
 pub(super) struct Node {
-    name: String,
+    pub(super) name: String,
     /// In use.
     pub(super) ports: Vec<Port>,
     /// Not in use: which, and why.
-    left_out: Vec<(String, String)>,
+    pub(super) left_out: Vec<(String, String)>,
 }
 
 impl fmt::Display for Port {

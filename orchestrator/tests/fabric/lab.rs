@@ -2,7 +2,7 @@
 
 use crate::plain;
 use ibscope_orchestrator::config::Config;
-use ibscope_orchestrator::fabric::{self, Fabric, FabricError, NodePort};
+use ibscope_orchestrator::fabric::{self, Fabric, FabricError, Inventory, NodePort};
 use ibscope_orchestrator::remote::{Output, RemoteError, Runner};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -226,8 +226,17 @@ pub(crate) fn discover(lab: &Lab, nodes: &[&str]) -> Result<Fabric, FabricError>
 }
 
 pub(crate) fn discover_with(config: &Config, lab: &Lab, nodes: &[&str]) -> Result<Fabric, FabricError> {
+    discover_again(config, lab, nodes, &mut Inventory::default())
+}
+
+pub(crate) fn discover_again(
+    config: &Config,
+    lab: &Lab,
+    nodes: &[&str],
+    inventory: &mut Inventory,
+) -> Result<Fabric, FabricError> {
     let nodes: Vec<String> = nodes.iter().map(|&node| node.to_owned()).collect();
-    fabric::discover(config, &nodes, lab)
+    fabric::discover(config, &nodes, inventory, lab)
 }
 
 /// A fabric of these ports without a word more.

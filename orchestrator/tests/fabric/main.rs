@@ -12,6 +12,7 @@ fn plain(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !line.starts_with("ibwarn: ")).collect()
 }
 
+mod again;
 mod faults;
 mod lab;
 mod ports;

@@ -20,7 +20,7 @@ fn several_adapters_and_ports() {
         text = text.replace(&format!("Port GUID: {guid:#018x}"), &format!("Port GUID: {:#018x}", other(guid)));
     }
     lab.ibstat.insert("n004".to_owned(), good(text));
-    let fabric = discover_with(&config("trace_nodes = 0", MIRRORED), &lab, &["n003", "n004"]).unwrap();
+    let fabric = discover_with(&config("check_nodes = 0", MIRRORED), &lab, &["n003", "n004"]).unwrap();
     let found: Vec<_> = fabric
         .ports
         .iter()
@@ -56,7 +56,7 @@ fn rails_in_subnets_of_their_own() {
         (None, None, good(cable(a.0, a.1, 1, 4))),
     ];
     let lab = Lab::with_rails(sweeps);
-    let fabric = discover_with(&config("trace_nodes = 0", MIRRORED), &lab, &["n003"]).unwrap();
+    let fabric = discover_with(&config("check_nodes = 0", MIRRORED), &lab, &["n003"]).unwrap();
     assert_eq!(fabric.ports.iter().map(|port| port.leaf_port).collect::<Vec<_>>(), [4, 5, 6]);
     let sweeps =
         ["here: ibnetdiscover -p", "n003: ibnetdiscover -C mlx4_0 -P 1 -p", "n003: ibnetdiscover -C mlx5_1 -P 1 -p"];

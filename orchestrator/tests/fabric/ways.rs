@@ -66,14 +66,14 @@ fn only_so_many_nodes_are_traced() {
     let names: Vec<String> = (1..=15).map(|number| format!("n{number:03}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let lab = Lab::new();
-    let fabric = discover_with(&config("trace_nodes = 2", MIRRORED), &lab, &names).unwrap();
+    let fabric = discover_with(&config("check_nodes = 2", MIRRORED), &lab, &names).unwrap();
     assert_eq!(fabric, only(lab.ports(&names)));
     assert_eq!(lab.asked("ibtracert").len(), 2);
     // One that the sweep does not know is traced all the same.
     let sweep = recorded!("ibnetdiscover_p");
     let lab =
         Lab::with_sweep(sweep.split_inclusive('\n').filter(|line| !line.contains("0x1070fd0300000091")).collect());
-    let fabric = discover_with(&config("trace_nodes = 0", MIRRORED), &lab, &names).unwrap();
+    let fabric = discover_with(&config("check_nodes = 0", MIRRORED), &lab, &names).unwrap();
     assert_eq!(fabric.ports, lab.ports(&names));
     assert_eq!(lab.asked("ibtracert"), ["n009: ibtracert -C ibsim0 -P 1 14 1"]);
     let told = "n009 ibsim0 port 1: ibnetdiscover does not list it; ibtracert alone is believed: switch 0xb8599f0300001001 (LID 4) port 4";
@@ -127,7 +127,7 @@ fn a_sweep_that_fails_here_is_made_from_a_node() {
 #[test]
 fn traces_alone_are_enough() {
     let lab = Lab { sweeps: Vec::new(), ..Lab::new() };
-    let fabric = discover_with(&config("trace_nodes = 1", MIRRORED), &lab, &["n002", "n003", "n013"]).unwrap();
+    let fabric = discover_with(&config("check_nodes = 1", MIRRORED), &lab, &["n002", "n003", "n013"]).unwrap();
     assert_eq!(fabric.ports, lab.ports(&["n002", "n003", "n013"]));
     assert_eq!(
         fabric.disagreements,
@@ -223,7 +223,7 @@ fn a_large_fabric() {
     let expected = only(lab.hosts.iter().map(place).collect());
     let names: Vec<&str> = lab.hosts.iter().map(|host| host.name.as_str()).collect();
     for parallel in [1, 4, 32] {
-        let mut config = config("trace_nodes = 0", MIRRORED);
+        let mut config = config("check_nodes = 0", MIRRORED);
         config.ssh.parallel = parallel;
         assert_eq!(discover_with(&config, &lab, &names).unwrap(), expected);
     }

@@ -18,7 +18,7 @@ fn the_example_is_read() {
     assert_eq!((config.ssh.user.as_str(), config.ssh.port, config.ssh.connect_timeout_s), ("root", 22, 3));
     assert_eq!(config.nodes["n001"].address.as_deref(), Some("10.1.0.1"));
     assert_eq!(config.tools.ibstat, Path::new("/usr/sbin/ibstat"));
-    assert_eq!((config.fabric.trace_nodes, &config.fabric.run_on), (16, &Place::Here));
+    assert_eq!((config.fabric.check_nodes, &config.fabric.run_on), (16, &Place::Here));
     assert_eq!((config.sinks.nodes.len(), config.sinks.from_job, config.sinks.per_leaf), (2, true, 1));
     assert_eq!((config.mirror.backend, config.capture.backend), (MirrorBackend::Command, CaptureBackend::Ibdump));
     let owner = Owner { user: "capture".to_owned(), group: Some("capture".to_owned()) };

@@ -325,14 +325,30 @@ fn named<'a>(text: &'a str, next: &str) -> Option<(&'a str, u64, &'a str)> {
     }
 }
 
-/// `UNDEFINED`, or `"NAME" <REFERENCE>` up to the end or the next attribute.
-fn reference(text: &str, next: &str) -> Option<Option<u64>> {
-    if text.starts_with("UNDEFINED") {
-        return Some(None);
+/// What a definition says of its parent.
+#[derive(Clone, Copy)]
+enum Parent {
+    None,
+    Is(u64),
+}
+
+impl Parent {
+    /// `UNDEFINED`, or `"NAME" <REFERENCE>` up to the end or the next attribute.
+    fn read(text: &str, next: &str) -> Option<Self> {
+        if text.starts_with("UNDEFINED") {
+            return Some(Self::None);
+        }
+        let found =
+            if next.is_empty() { last_reference(text) } else { named(text, next).map(|(_, reference, _)| reference) };
+        found.map(Self::Is)
     }
-    let found =
-        if next.is_empty() { last_reference(text) } else { named(text, next).map(|(_, reference, _)| reference) };
-    found.map(Some)
+
+    fn reference<N: TryFrom<u64>>(self) -> Option<N> {
+        match self {
+            Self::None => None,
+            Self::Is(reference) => reference.try_into().ok(),
+        }
+    }
 }
 
 fn clock(rest: &str) -> Option<Definition<'_>> {
@@ -345,7 +361,7 @@ fn system_tree_node(rest: &str) -> Option<Definition<'_>> {
     let (id, rest) = number(rest)?;
     let (name, _, rest) = named(rest.trim_start().strip_prefix("Name: ")?, ", Class: ")?;
     let (class, _, rest) = named(rest, ", Parent: ")?;
-    let parent = reference(rest, "")?.and_then(|parent| parent.try_into().ok());
+    let parent = Parent::read(rest, "")?.reference();
     Some(Definition::SystemTreeNode { id, name, class, parent })
 }
 
@@ -353,8 +369,8 @@ fn location_group(rest: &str) -> Option<Definition<'_>> {
     let (id, rest) = number(rest)?;
     let (name, _, rest) = named(rest.trim_start().strip_prefix("Name: ")?, ", Type: ")?;
     let (_, rest) = rest.split_once(", Parent: ")?;
-    let parent = reference(rest, ", Creator: ").or_else(|| reference(rest, ""))?;
-    Some(Definition::LocationGroup { id, name, parent: parent.and_then(|parent| parent.try_into().ok()) })
+    let parent = Parent::read(rest, ", Creator: ").or_else(|| Parent::read(rest, ""))?;
+    Some(Definition::LocationGroup { id, name, parent: parent.reference() })
 }
 
 fn location(rest: &str) -> Option<Definition<'_>> {
@@ -377,8 +393,7 @@ fn group(rest: &str) -> Option<Definition<'_>> {
     let (kind, members) = match kind {
         "COMM_LOCATIONS" => (GroupKind::Locations, locations(list)?),
         "COMM_GROUP" => (GroupKind::Ranks, places(list)?),
-        "COMM_SELF" => (GroupKind::Own, Vec::new()),
-        // Of regions, metrics ...
+        // COMM_SELF, and those of regions, metrics ...
         _ => (GroupKind::Own, Vec::new()),
     };
     Some(Definition::Group { id, kind, is_mpi, members })

@@ -48,6 +48,7 @@ mod tests {
     use super::*;
     use crate::model::Recorder;
     use proptest::prelude::*;
+    use std::cmp::Ordering;
 
     fn histogram(values: &[u64]) -> Histogram {
         let mut recorder = Recorder::default();
@@ -72,7 +73,11 @@ mod tests {
             a in prop::collection::vec(0u64..40, 1..30),
             b in prop::collection::vec(0u64..40, 1..30),
         ) {
-            let wins = |x: u64, y: u64| if y > x { 1.0 } else if x == y { 0.5 } else { 0.0 };
+            let wins = |x: u64, y: u64| match y.cmp(&x) {
+                Ordering::Greater => 1.0,
+                Ordering::Equal => 0.5,
+                Ordering::Less => 0.0,
+            };
             let by_hand: f64 = a.iter().flat_map(|x| b.iter().map(move |y| wins(*x, *y))).sum();
             let found = share_longer(&histogram(&a), &histogram(&b)).unwrap();
             prop_assert!((found - by_hand / (a.len() * b.len()) as f64).abs() < 1e-9);

@@ -286,7 +286,10 @@ fn times(profiles: [&Profile; 2]) -> Vec<Times> {
     times
 }
 
-fn compare_rates(profiles: [&Profile; 2]) -> Result<(Vec<(&'static str, Pairing)>, [i64; 2]), ReportError> {
+/// Rates by `mean` or `peak`, and the window of the peaks in each.
+type RatesOfBoth = (Vec<(&'static str, Pairing)>, [i64; 2]);
+
+fn compare_rates(profiles: [&Profile; 2]) -> Result<RatesOfBoth, ReportError> {
     // Peaks are comparable over windows of one length, so of the coarser bins.
     let coarser_ns = profiles.iter().map(|profile| profile.bin_ns).max().unwrap_or(0);
     let window_ns = rates::DEFAULT_WINDOW_NS.max(coarser_ns);

@@ -12,6 +12,8 @@ use std::io::{self, Write};
 /// Pairs, and kinds of times, in the table.
 const MOST: usize = 10;
 
+/// The labels of what has none.
+const NONE: &str = ",,,,";
 /// The columns of csv.
 const COLUMNS: &str = "section,interval,verb,from_bytes,src,dst,value,a,b,difference,ratio,a_samples,b_samples,a_low,a_high,b_low,b_high,\
                        longer_in_b,verdict";
@@ -154,38 +156,26 @@ fn times(comparison: &Comparison) -> String {
         "B",
         "median A",
         "B",
-        "99 % A",
-        "B",
         "",
         "B is longer",
         "p99 A",
         "B",
         "",
-        "median, p99",
+        "of the medians",
     ];
     let mut table = columns(&header, 3..header.len() - 1);
     for times in rows.iter().take(MOST) {
         let size = crate::report::latency::size(times.key.from_bytes);
         let mut row = vec![times.key.interval.to_owned(), times.key.verb.to_owned(), size];
         row.extend(times.samples.map(group));
-        let mut verdicts = Vec::new();
         for (index, pairing) in times.quantiles.iter().enumerate() {
             row.extend(pairing.values.map(|number| side(pairing.value, number)));
-            if index == 0 {
-                row.extend(pairing.bounds.map(|bounds| {
-                    bounds.map_or_else(
-                        || "-".to_owned(),
-                        |b| format!("{} .. {}", time(b.low_ns as f64), time(b.high_ns as f64)),
-                    )
-                }));
-            }
             row.push(relative(pairing));
             if index == 0 {
                 row.push(times.longer_in_b.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0)));
             }
-            verdicts.push(pairing.verdict.name());
         }
-        row.push(verdicts.join(", "));
+        row.extend(times.quantiles.first().map(|median| median.verdict.name().to_owned()));
         table.add_row(row);
     }
     let more = comparison.times.len().saturating_sub(rows.len().min(MOST));
@@ -226,7 +216,6 @@ pub fn csv(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
             bounds.join(",")
         )
     };
-    const NONE: &str = ",,,,";
     for pairing in &comparison.totals {
         row("total", NONE, pairing.value, pairing, None)?;
     }

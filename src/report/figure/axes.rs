@@ -175,11 +175,6 @@ impl Panel {
     }
 }
 
-/// The smallest number of the form 1, 2 or 5 times a power of ten that is not below this.
-pub(super) fn round_up(value: u64) -> u64 {
-    steps().map(|step| step as u64).find(|step| *step >= value).unwrap_or(u64::MAX)
-}
-
 /// Round times around these, from and to, and some between them with their names. Times of 0 do not count.
 pub(super) fn log_times(values_ns: impl Iterator<Item = u64> + Clone, most: usize) -> (f64, f64, Vec<(f64, String)>) {
     let above_0 = values_ns.filter(|ns| *ns > 0);

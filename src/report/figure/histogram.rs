@@ -3,12 +3,12 @@
 //! The axis goes from 0 to twice the 90th percentile, rounded up to 1, 2 or 5 times a power of ten: a few outliers do not squeeze the rest, and two
 //! captures of the same application have the same axis. What lies beyond stands in a box, with the maximum.
 
-use super::axes::{Axis, BELOW, Panel, round_up, time, title, unit};
+use super::axes::{Axis, BELOW, Panel, time, title, unit};
 use super::canvas::{Anchor, Area, Canvas, Figure, LINE, MARGIN, TICK, TITLE, WIDTH, pixels, widest, width};
 use super::scale::OKABE_ITO;
 use crate::model::Histogram;
 use crate::report::ReportError;
-use crate::report::latency::Subject;
+use crate::report::latency::{Shape, Subject};
 use crate::report::units::group;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, RGBColor, WHITE};
@@ -38,18 +38,8 @@ impl Bars {
         if times.samples() == 0 {
             return Err(subject.nothing());
         }
-        let limit_ns = round_up(2 * times.quantile(0.9).clamp(5, u64::MAX / 16));
-        let finest_ns = finest(times, limit_ns);
-        let bars = BARS.into_iter().find(|bars| limit_ns / bars * 10 >= finest_ns * 9).unwrap_or(BARS[3]).min(limit_ns);
-        let mut counts = vec![0; usize::try_from(bars).unwrap_or_default()];
-        let mut beyond = 0;
-        for (value, count) in times.values() {
-            let bar = u128::from(value) * u128::from(bars) / u128::from(limit_ns);
-            match usize::try_from(bar).ok().and_then(|bar| counts.get_mut(bar)) {
-                Some(bar) => *bar += count,
-                None => beyond += count,
-            }
-        }
+        let Shape { limit_ns, counts, beyond } = Shape::new(times, &BARS);
+        let bars = counts.len();
         let most = counts.iter().copied().max().unwrap_or_default();
         let y = Axis::counts(most as f64, "samples".to_owned(), 5);
         let left = Panel::left([&y])?;
@@ -88,17 +78,6 @@ impl Bars {
         }
         Ok(())
     }
-}
-
-/// The smallest step between times that were measured below a limit: that of the capture's clock, or what the buckets leave of it. 0 where there
-/// are too few to tell.
-fn finest(times: &Histogram, limit_ns: u64) -> u64 {
-    const FEW: usize = 5;
-    let values: Vec<u64> = times.values().map(|(value, _)| value).take_while(|value| *value < limit_ns).collect();
-    if values.len() < FEW {
-        return 0;
-    }
-    values.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap_or_default()
 }
 
 impl Figure for Bars {

@@ -1,6 +1,6 @@
 //! Values -> colours, positions and texts.
 
-pub(super) use crate::report::scale::ColorScale;
+pub(super) use crate::report::scale::{ColorScale, steps};
 
 use crate::report::scale;
 use plotters::style::RGBColor;
@@ -62,12 +62,6 @@ pub(super) fn step(span: f64, most: u32) -> f64 {
         .into_iter()
         .find(|&step| step >= least * (1.0 - 1e-9))
         .unwrap_or(10.0 * power)
-}
-
-/// 1, 2, 5, 10, 20, 50, ...: every how many labels one is shown.
-pub(super) fn steps() -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(1_usize), |power| power.checked_mul(10))
-        .flat_map(|power| [1, 2, 5].map(|factor| power.saturating_mul(factor)))
 }
 
 /// Viridis at 0 to 1.

@@ -48,6 +48,11 @@ type Cell = (i64, u32, Traffic);
 
 /// Packs the traffic of a profile.
 pub(super) fn pack(profile: &Profile) -> io::Result<Cells> {
+    pack_within(profile, |ends| BYTES + BYTES_PER_END * ends)
+}
+
+/// Packs it into so many bytes for so many ends.
+fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Result<Cells> {
     let ranks = Who::new(profile, By::Rank);
     let ends_of = |row: &ConnectionRow| [(row.src, ranks.sender(row)), (row.dst, ranks.receiver(row))];
     let is_shown = |row: &ConnectionRow| row.kind == Kind::Data && row.traffic.packets > 0;
@@ -73,7 +78,7 @@ pub(super) fn pack(profile: &Profile) -> io::Result<Cells> {
     let mut cells: Vec<Cell> = own().map(|(row, pair)| (row.time_ns, pair, row.traffic)).collect();
     let mut bin_ns = profile.bin_ns.max(0);
     join(&mut cells);
-    let most_bytes = BYTES + BYTES_PER_END * ends.len();
+    let most_bytes = most_bytes(ends.len());
     let mut most_cells = MAX_CELLS;
     let packed = loop {
         if cells.len() <= most_cells {
@@ -131,7 +136,7 @@ fn deflate(pairs: &BTreeMap<[u32; 3], Traffic>, cells: &[Cell], bin_ns: i64) -> 
     for index in 0..3 {
         columns.put(pairs.keys().map(|key| u64::from(key[index])))?;
     }
-    columns.sums(pairs.values())?;
+    columns.sums(&pairs.values())?;
     let first_ns = cells.first().map_or(0, |cell| cell.0);
     let bin = |cell: &Cell| bin_of(cell.0, first_ns, bin_ns);
     let before = || std::iter::once(None).chain(cells.iter().map(Some));
@@ -141,7 +146,7 @@ fn deflate(pairs: &BTreeMap<[u32; 3], Traffic>, cells: &[Cell], bin_ns: i64) -> 
         u64::from(cell.1 - before.map_or(0, |before| before.1))
     };
     columns.put(cells.iter().zip(before()).map(pair))?;
-    columns.sums(cells.iter().map(|cell| &cell.2))?;
+    columns.sums(&cells.iter().map(|cell| &cell.2))?;
     columns.out.finish()
 }
 
@@ -168,7 +173,7 @@ impl Columns {
     }
 
     /// Eight columns of sums, in the order of `data.js`.
-    fn sums<'a>(&mut self, rows: impl Iterator<Item = &'a Traffic> + Clone) -> io::Result<()> {
+    fn sums<'a>(&mut self, rows: &(impl Iterator<Item = &'a Traffic> + Clone)) -> io::Result<()> {
         let columns: [fn(&Traffic) -> u64; 8] = [
             |sums| sums.packets,
             |sums| sums.wire_bytes,
@@ -180,5 +185,102 @@ impl Columns {
             |sums| sums.collective_mpi_bytes,
         ];
         columns.into_iter().try_for_each(|column| self.put(rows.clone().map(column)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::profile::{Repeats, TimelineRow};
+    use crate::report::matrix::{Selection, matrix};
+    use flate2::read::DeflateDecoder;
+    use ibscope_parsers::{Lid, Qpn};
+    use std::io::Read as _;
+
+    const BIN_NS: i64 = 10;
+
+    /// Four ports, of which each sends to two others in bins that lie ever farther apart.
+    fn profile() -> Profile {
+        let mut profile = Profile { bin_ns: BIN_NS, mpi_read: true, ..Profile::default() };
+        for (src, dst) in (1..=4).flat_map(|src| [(src, src % 4 + 1), (src, (src + 1) % 4 + 1)]) {
+            let connection = profile.connections.len() as u32;
+            let mut total = Traffic::default();
+            for bin in 0..9 {
+                let packets = 1 + u64::from(connection) * 1000 + bin;
+                let traffic = Traffic { packets, wire_bytes: packets << 33, p2p_messages: bin, ..Traffic::default() };
+                total += traffic;
+                let repeated = Repeated { packets: bin % 2, wire_bytes: bin };
+                let time_ns = -50 + BIN_NS * (1 << bin);
+                profile.timeline.push(TimelineRow { time_ns, connection, traffic, repeated });
+            }
+            profile.connections.push(ConnectionRow {
+                src: Endpoint::from_lid(Lid(src)),
+                dst: Endpoint::from_lid(Lid(dst)),
+                kind: Kind::Data,
+                service: 0,
+                dest_qp: Qpn::new(7),
+                src_qp: None,
+                src_qp_evidence: None,
+                first_time_ns: 0,
+                last_time_ns: 0,
+                traffic: total,
+                repeats: Repeats::default(),
+                stack: (src == 1).then(|| "a library".to_owned()),
+            });
+        }
+        profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));
+        profile
+    }
+
+    /// All numbers of the columns.
+    fn numbers(cells: &Cells) -> Vec<u64> {
+        let packed = STANDARD.decode(&cells.base64).expect("base64");
+        let mut bytes = Vec::new();
+        DeflateDecoder::new(&packed[..]).read_to_end(&mut bytes).expect("deflated");
+        let whole = |number: &[u8]| number.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f));
+        bytes.split_inclusive(|byte| byte & 0x80 == 0).map(whole).collect()
+    }
+
+    #[test]
+    fn columns_hold_the_sums_of_the_matrix() {
+        let profile = profile();
+        let cells = pack(&profile).expect("packed");
+        assert_eq!((cells.bin_ns, cells.first_ns, cells.ends.len()), (BIN_NS, -40, 4));
+        let numbers = numbers(&cells);
+        let (pairs, count) = (numbers[0] as usize, numbers[1] as usize);
+        assert_eq!((pairs, count, numbers.len()), (8, 72, 2 + 8 * 11 + 72 * 10));
+        let column = |index: usize| &numbers[2 + index * pairs..][..pairs];
+        let matrix = matrix(&profile, By::Endpoint, Selection::P2p);
+        for pair in 0..pairs {
+            let key = (column(0)[pair] as u32, column(1)[pair] as u32);
+            let cell = &matrix.cells[&key];
+            assert_eq!(column(2)[pair] == 1, cell.mpi_bytes.is_some());
+            assert_eq!((column(3)[pair], column(4)[pair]), (cell.packets, cell.wire_bytes));
+            assert_eq!(column(7)[pair], cell.messages);
+        }
+        // Powers of two, from the first.
+        assert_eq!(cells.repeated.iter().map(|(bin, _)| *bin).collect::<Vec<_>>(), [1, 7, 31, 127]);
+        assert_eq!(cells.repeated[3].1, Repeated { packets: 8, wire_bytes: 56 });
+    }
+
+    #[test]
+    fn bins_are_made_wider_until_they_fit() {
+        let profile = profile();
+        let of = |cells: &Cells| {
+            let numbers = numbers(cells);
+            let (pairs, count) = (numbers[0] as usize, numbers[1] as usize);
+            let packets = &numbers[2 + pairs * 11 + count * 2..][..count];
+            (count, packets.iter().sum::<u64>(), STANDARD.decode(&cells.base64).expect("base64").len())
+        };
+        let fine = pack(&profile).expect("packed");
+        let (all, packets, length) = of(&fine);
+        let half = pack_within(&profile, |_| length * 2 / 3).expect("packed");
+        let (some, same, shorter) = of(&half);
+        assert!(some < all && shorter <= length * 2 / 3 && half.bin_ns > BIN_NS, "{some} of {all}");
+        assert_eq!(same, packets);
+        // Nothing fits into nothing: one bin is left.
+        let (one, same, _) = of(&pack_within(&profile, |_| 0).expect("packed"));
+        assert_eq!((one % 8, same), (0, packets));
+        assert!(one <= 16, "times below and above 0 never meet");
     }
 }

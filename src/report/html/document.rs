@@ -136,8 +136,9 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
         _ => format!("of the records decoded; the capture lost {}", counted(lost, "packet")),
     };
     // 100 % is said of all alone.
-    let shown = if decoded == 100.0 { "100 %".to_owned() } else { format!("{:.2} %", decoded.min(99.99)) };
-    tiles.push(tile("Coverage", shown, below, decoded < 100.0 || lost > 0));
+    let failed = profile.coverage.failed() > 0;
+    let shown = if failed { format!("{:.2} %", decoded.min(99.99)) } else { "100 %".to_owned() };
+    tiles.push(tile("Coverage", shown, below, failed || lost > 0));
     tiles
 }
 

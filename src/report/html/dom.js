@@ -28,6 +28,20 @@ function fill(table, caption, header, rows) {
   table.replaceChildren(element("caption", caption, { class: "visually-hidden" }), head, body);
 }
 
+const MOST_ROWS = 200;
+
+/// The same with the first rows alone, where there are many, and a button for the others: laying out thousands takes a second.
+function fillSome(table, caption, header, rows) {
+  fill(table, caption, header, rows.slice(0, MOST_ROWS));
+  if (rows.length <= MOST_ROWS) return;
+  const more = element("button", `Show all ${group(rows.length)} rows`, { type: "button", class: "more" });
+  more.addEventListener("click", () => {
+    more.remove();
+    fill(table, caption, header, rows);
+  });
+  table.after(more);
+}
+
 /// Lines of a label and a text.
 function lines(body, rows) {
   const line = ([label, text]) => {

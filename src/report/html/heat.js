@@ -333,6 +333,7 @@ class HeatMap {
   }
 
   key(event) {
+    if (this.data.size === 0) return;
     const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     const [x0, y0, span] = this.range;
     const last = this.data.size - 1;

@@ -31,13 +31,13 @@ function sections() {
     return item;
   }));
   $("ranks").hidden = report.ranks.length === 0;
-  fill($("rank-table"), "Which rank runs where, and what says so", report.rank_columns, report.ranks);
+  fillSome($("rank-table"), "Which rank runs where, and what says so", report.rank_columns, report.ranks);
   lines($("made-lines"), report.made);
   const input = (row) => {
     const clock = row.clock ? JSON.stringify(row.clock) : null;
     return [row.name, row.length, row.format, group(row.records), row.times[0], row.times[1], row.xxh3_128, clock];
   };
-  fill($("inputs"), "Captures", ["capture", "length", "format", "records", "first", "last", "XXH3-128", "clock"], report.inputs.map(input));
+  fillSome($("inputs"), "Captures", ["capture", "length", "format", "records", "first", "last", "XXH3-128", "clock"], report.inputs.map(input));
 }
 
 function navigation() {

@@ -3,7 +3,7 @@
 //! | part | what |
 //! |---|---|
 //! | `page.html`, `style.css`, `*.js` | the page; plain files, put together as they are |
-//! | `vendor/` | Apache ECharts, which draws lines and bars |
+//! | `vendor/` | Apache `ECharts`, which draws lines and bars |
 //! | `document.rs` | everything but the traffic, as JSON |
 //! | `cells.rs` | the traffic by pair and bin: columns of packed integers, deflated |
 //!

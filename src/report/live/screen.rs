@@ -12,7 +12,10 @@ use std::time::Duration;
 
 /// Columns of the totals, and of the sizes of messages.
 const TOTALS_WIDTH: u16 = 38;
-const SIZES_WIDTH: u16 = 46;
+const SIZES_WIDTH: u16 = 42;
+/// Widths of the pairs from which on they have these columns.
+const SHARE_FROM: u16 = 74;
+const WIRE_FROM: u16 = 64;
 /// Most lines of the rate over time and of the totals, with their frames; the least.
 const RATE_HEIGHT: u16 = 16;
 const LOW_HEIGHT: u16 = 8;
@@ -30,7 +33,7 @@ pub fn draw(frame: &mut Frame<'_>, progress: &Progress, (place, state): (&str, &
     .areas(frame.area());
     let narrow = frame.area().width < TOTALS_WIDTH + SIZES_WIDTH;
     let heading = Line::from(vec![
-        Span::styled("ibscope watch  ", look.strong()),
+        Span::styled("ibscope watch  ", Look::strong()),
         Span::raw(place.to_owned()),
         Span::styled(format!("  {state}"), look.faint()),
     ]);
@@ -57,7 +60,7 @@ struct Look {
 }
 
 impl Look {
-    fn strong(&self) -> Style {
+    fn strong() -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
@@ -71,7 +74,7 @@ impl Look {
     }
 
     fn alarm(&self) -> Style {
-        if self.color { Style::new().fg(Color::Indexed(208)).add_modifier(Modifier::BOLD) } else { self.strong() }
+        if self.color { Style::new().fg(Color::Indexed(208)).add_modifier(Modifier::BOLD) } else { Self::strong() }
     }
 
     fn panel<'a>(&self, title: impl Into<Line<'a>>) -> Block<'a> {
@@ -81,7 +84,7 @@ impl Look {
 
 fn draw_rate(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
     let title = Line::from(vec![
-        Span::styled(format!(" {} ", bytes_per_second(progress.rate())), look.strong()),
+        Span::styled(format!(" {} ", bytes_per_second(progress.rate())), Look::strong()),
         Span::raw(format!("  mean {}  peak {} ", bytes_per_second(progress.mean()), bytes_per_second(progress.peak))),
     ]);
     let panel = look.panel(title);
@@ -133,32 +136,34 @@ fn draw_pairs(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rec
     let room = usize::from(area.height.saturating_sub(3));
     let all = progress.rate();
     let right = |text: String| Cell::new(Line::from(text).right_aligned());
+    let has = |width: u16| area.width >= width;
     let rows = progress.busiest(room).into_iter().map(|row| {
         let share = if all > 0.0 { row.wire_bytes_per_s * 100.0 / all } else { 0.0 };
         let repeated = row.repeats.packets();
         let style = if repeated > 0 { look.alarm() } else { Style::new() };
-        Row::new([
-            Cell::new(row.pair),
-            right(bytes_per_second(row.wire_bytes_per_s)),
-            right(format!("{share:.0} %")),
-            right(bytes(row.traffic.wire_bytes)),
+        let mut cells = vec![Cell::new(row.pair), right(bytes_per_second(row.wire_bytes_per_s))];
+        cells.extend(has(SHARE_FROM).then(|| right(format!("{share:.0} %"))));
+        cells.extend(has(WIRE_FROM).then(|| right(bytes(row.traffic.wire_bytes))));
+        cells.extend([
             right(group(row.traffic.packets)),
             Cell::new(Line::styled(group(repeated), style).right_aligned()),
-        ])
+        ]);
+        Row::new(cells)
     });
     let title = match progress.live.pairs.len() {
         count if count > room => format!(" the {room} busiest of {} pairs ", group(count as u64)),
         _ => " pairs ".to_owned(),
     };
-    let widths = [
-        Constraint::Fill(3),
-        Constraint::Length(13),
-        Constraint::Length(6),
-        Constraint::Length(10),
-        Constraint::Length(13),
-        Constraint::Length(9),
+    let columns = [
+        (true, "wire/s", 12),
+        (has(SHARE_FROM), "share", 6),
+        (has(WIRE_FROM), "wire", 10),
+        (true, "packets", 11),
+        (true, "repeated", 9),
     ];
-    let names = ["wire/s", "share", "wire", "packets", "repeated"].map(|name| right(name.to_owned()));
+    let columns = || columns.into_iter().filter(|(is_shown, ..)| *is_shown);
+    let widths = std::iter::once(Constraint::Fill(1)).chain(columns().map(|(.., width)| Constraint::Length(width)));
+    let names = columns().map(|(_, name, _)| right(name.to_owned()));
     let header = Row::new(std::iter::once(Cell::new("sender → receiver")).chain(names)).style(look.faint());
     frame.render_widget(Table::new(rows, widths).header(header).block(look.panel(title)), area);
 }

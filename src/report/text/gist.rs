@@ -58,8 +58,8 @@ pub(super) fn busiest(lines: &mut Lines, profile: &Profile) {
         })
         .collect();
     if !named.is_empty() {
-        let what = if has_ranks { "of MPI" } else { "of payload" };
-        lines.put("busiest", &format!("{}; {} {what}", named.join(", "), counted(count as u64, "pair")));
+        let what = if has_ranks { "MPI bytes" } else { "payload" };
+        lines.put("busiest", &format!("{}; {} with {what}", named.join(", "), counted(count as u64, "pair")));
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn heat(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style
         let _ = write!(text, "{name:>margin$} ");
         match line {
             [above, below] => {
-                above.iter().zip(*below).for_each(|(above, below)| text.push_str(&halves(&colors, *above, *below)))
+                above.iter().zip(*below).for_each(|(above, below)| text.push_str(&halves(&colors, *above, *below)));
             }
             [above] if style.color => above.iter().for_each(|above| text.push_str(&halves(&colors, *above, 0))),
             _ => line.iter().copied().flatten().for_each(|sum| text.push(shade(&colors, *sum))),

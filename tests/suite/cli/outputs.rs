@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The ways to write a file, as arguments before its name.
-const WAYS: [&[&str]; 7] = [
+const WAYS: [&[&str]; 8] = [
     &["messages", "--parquet"],
     &["matrix", "--svg"],
     &["matrix", "--png"],
@@ -17,6 +17,7 @@ const WAYS: [&[&str]; 7] = [
     &["timeline", "--png"],
     &["latency", "--svg"],
     &["latency", "--png"],
+    &["report", "-o"],
 ];
 
 fn written(way: &[&str], place: &Path, input: &Path) -> Ran {

@@ -126,6 +126,25 @@ fn tables_are_traces_too() {
     }
 }
 
+/// Nothing of ranks 4 to 7 was captured, though all ports of the others were: that is no matter of ports.
+#[test]
+fn pairs_that_should_have_been_captured_are_not_explained() {
+    let run = runs::named("ompi-rc-notrace-mixed-4x1");
+    let folder = tempfile::tempdir().expect("folder");
+    let more = folder.path().join("more.csv");
+    let truth = fs::read_to_string(run.folder.join("truth.csv")).expect("truth");
+    fs::write(&more, format!("{truth}0,4,1,8\n1,5,1,8\n2,6,1,8\n3,7,1,8\n")).expect("written");
+    let ran = crosscheck(&run, &more, &[]);
+    assert_eq!(ran.code, 4, "{} {}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("12 equal, 4 unexplained"), "{}", ran.stdout);
+    // At the port of node 1 alone the pairs of the others are not to be seen.
+    let truth = run.folder.join("truth.csv");
+    let ran = ibscope([OsStr::new("crosscheck"), run.node(1).as_os_str(), truth.as_os_str()]);
+    assert_eq!(ran.code, 0, "{} {}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("6 equal, 6 explained"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("agree, as far as ports were captured"), "{}", ran.stdout);
+}
+
 /// Two processes per node, told by all that tells it.
 #[test]
 fn placements_are_read_in_every_form() {

@@ -1,0 +1,123 @@
+//! `ibscope compare`: two profiles side by side.
+
+use crate::runs;
+use crate::tools::{ibscope, result, sample};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+fn profile(folder: &Path, name: &str, capture: &Path) -> PathBuf {
+    let place = folder.join(name);
+    result(&["analyze", "-o", place.to_str().expect("path")], &[capture]);
+    place
+}
+
+/// The rows of a section by their labels and value: a, b, verdict.
+type Rows = BTreeMap<(String, String), (Option<f64>, Option<f64>, String)>;
+
+fn rows(a: &Path, b: &Path, section: &str) -> Rows {
+    let csv = result(&["compare", "--format", "csv"], &[a, b]);
+    let mut lines = csv.lines();
+    let header: Vec<&str> = lines.next().expect("header").split(',').collect();
+    let mut rows = Rows::new();
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert_eq!(fields.len(), header.len(), "{line}");
+        let at = |name: &str| fields[header.iter().position(|column| *column == name).expect("column")];
+        if at("section") == section {
+            let labels = ["interval", "verb", "from_bytes", "src", "dst"].map(at).join(",");
+            let number = |text: &str| (!text.is_empty()).then(|| text.parse().expect("number"));
+            let row = (number(at("a")), number(at("b")), at("verdict").to_owned());
+            assert_eq!(rows.insert((labels, at("value").to_owned()), row), None, "{line}: stands there twice");
+        }
+    }
+    rows
+}
+
+#[test]
+fn a_profile_does_not_differ_from_itself() {
+    let folder = tempfile::tempdir().expect("folder");
+    let own = profile(folder.path(), "a.ibp", &sample("ucx-rc-ring2-loss1"));
+    for section in ["total", "rate", "health", "pair", "latency"] {
+        let rows = rows(&own, &own, section);
+        assert!(!rows.is_empty(), "{section}");
+        for (of, (a, b, verdict)) in rows {
+            assert_eq!(a, b, "{of:?}");
+            assert!(
+                ["equal", "one value each", "within chance", "too few samples"].contains(&verdict.as_str()),
+                "{of:?}: {verdict}"
+            );
+        }
+    }
+    let text = result(&["compare"], &[&own, &own]);
+    assert!(text.contains("all 2 pairs of ranks have sent the same") && text.contains("no count differs"), "{text}");
+}
+
+/// The same program over two libraries: the same MPI messages, in other packets.
+#[test]
+fn pairs_and_totals_are_those_of_the_matrices() {
+    let folder = tempfile::tempdir().expect("folder");
+    let captures = [sample("openib-mixed-4x1"), sample("ucx-rc-mixed-4x1")];
+    let [a, b] =
+        [("a.ibp", &captures[0]), ("b.ibp", &captures[1])].map(|(name, capture)| profile(folder.path(), name, capture));
+    let found = rows(&a, &b, "pair");
+    let names = ["messages", "mpi_bytes", "payload_bytes", "wire_bytes", "packets"];
+    for (index, place) in [&a, &b].into_iter().enumerate() {
+        let csv = result(&["matrix", "--by", "rank", "--traffic", "all", "--format", "csv"], &[place]);
+        let mut sums = [0.0; 5];
+        for line in csv.lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            for (column, name) in names.into_iter().enumerate() {
+                let value: f64 = fields[2 + column].parse().expect("number");
+                sums[column] += value;
+                let row = &found[&(format!(",,,{},{}", fields[0], fields[1]), name.to_owned())];
+                assert_eq!([row.0, row.1][index], Some(value), "{line}: {name}");
+            }
+        }
+        let totals = rows(&a, &b, "total");
+        let total = |name: &str| [&totals[&(",,,,".to_owned(), name.to_owned())]].map(|row| [row.0, row.1][index])[0];
+        assert_eq!((total("wire_bytes"), total("packets")), (Some(sums[3]), Some(sums[4])));
+        assert_eq!(total("p2p_messages").zip(total("collective_messages")).map(|(p2p, all)| p2p + all), Some(sums[0]));
+    }
+    for ((labels, value), (.., verdict)) in &found {
+        let expected = ["messages", "mpi_bytes"].contains(&value.as_str());
+        assert!(!expected || verdict == "equal", "{labels}: {value}: {verdict}");
+    }
+}
+
+/// A ring whose packets were held up for 5 ms each takes longer, beyond chance; how long is what `latency` says.
+#[test]
+fn a_delay_is_found_in_the_times() {
+    let folder = tempfile::tempdir().expect("folder");
+    let a = profile(folder.path(), "a.ibp", &runs::named("ompi-rc-ring2").sink());
+    let b = profile(folder.path(), "b.ibp", &runs::named("ompi-rc-delay5ms-ring2").sink());
+    let found = rows(&a, &b, "latency");
+    let mut beyond = 0;
+    for ((labels, value), (in_a, in_b, verdict)) in &found {
+        if labels.starts_with("acknowledged,SEND") && value == "median_ns" && verdict == "beyond chance" {
+            assert!(in_a < in_b, "{labels}");
+            beyond += 1;
+        }
+    }
+    assert!(beyond > 0, "{found:?}");
+    for (index, place) in [&a, &b].into_iter().enumerate() {
+        let csv = result(&["latency", "--format", "csv"], &[place]);
+        let header: Vec<&str> = csv.lines().next().expect("header").split(',').collect();
+        for line in csv.lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            for name in ["median_ns", "p99_ns"] {
+                let at = header.iter().position(|column| *column == name).expect("column");
+                let row = &found[&(fields[..5].join(","), name.to_owned())];
+                assert_eq!([row.0, row.1][index], Some(fields[at].parse().expect("time")), "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn captures_are_refused() {
+    let path = sample("openib-mixed-4x1");
+    let path = path.to_str().expect("path");
+    let ran = ibscope(["compare", path, path]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+    assert!(ran.stderr.contains("analyze -o"), "{}", ran.stderr);
+}

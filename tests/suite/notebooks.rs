@@ -1,0 +1,168 @@
+//! The notebooks run on a profile of a recorded run, and say what the truth and the program say. In the repository they have no outputs.
+
+use crate::python::{run, venv};
+use crate::runs;
+use crate::tools::result;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Executes a notebook in its folder; prints what its cells printed, and how many figures they drew.
+const EXECUTE: &str = r#"
+import json, sys
+import nbformat
+from nbclient import NotebookClient
+notebook = nbformat.read(sys.argv[1], 4)
+nbformat.validate(notebook)
+NotebookClient(notebook, timeout=600, resources={"metadata": {"path": sys.argv[2]}}).execute()
+outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+text = [output.text for output in outputs if output.output_type == "stream" and output.name == "stdout"]
+figures = sum("image/png" in output.get("data", {}) for output in outputs)
+print(json.dumps({"text": text, "figures": figures}))
+"#;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("notebooks")
+}
+
+fn notebooks() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder()).expect("notebooks").map(|entry| entry.expect("entry").path());
+    let mut found: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|end| end == "ipynb")).collect();
+    found.sort();
+    assert!(found.len() >= 3, "{found:?}");
+    found
+}
+
+/// What the cells of a notebook print, one text each, and how many figures they draw.
+fn executed(name: &str, profile: &Path) -> (Vec<String>, u64) {
+    let python = venv(&folder().join("requirements.txt"));
+    let mut command = Command::new(python);
+    command.args(["-c", EXECUTE]).arg(folder().join(name)).arg(folder());
+    command.env("IBSCOPE", env!("CARGO_BIN_EXE_ibscope")).env("IBSCOPE_PROFILE", profile);
+    // Neither the figures' fonts nor the kernel's state belong into the user's home.
+    let home = tempfile::tempdir().expect("folder");
+    for variable in ["MPLCONFIGDIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "PYTHONPYCACHEPREFIX"] {
+        command.env(variable, home.path().join(variable));
+    }
+    let printed: Value = serde_json::from_str(&run(&mut command, "see notebooks/README.md")).expect("JSON");
+    let text = printed["text"].as_array().expect("texts");
+    (
+        text.iter().map(|text| text.as_str().expect("text").to_owned()).collect(),
+        printed["figures"].as_u64().expect("number"),
+    )
+}
+
+/// The rows of a csv that a cell has printed, behind its header.
+fn rows(text: &str, header: &str) -> Vec<Vec<String>> {
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some(header));
+    lines.take_while(|line| !line.is_empty()).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+}
+
+fn profile(folder: &Path, run: &runs::Run) -> PathBuf {
+    let place = folder.join("job.ibp");
+    result(&["analyze", "-o", place.to_str().expect("path")], &[run.sink()]);
+    place
+}
+
+#[test]
+fn outputs_are_stripped() {
+    for path in notebooks() {
+        let text = std::fs::read_to_string(&path).expect("notebook");
+        let notebook: Value = serde_json::from_str(&text).expect("JSON");
+        for cell in notebook["cells"].as_array().expect("cells") {
+            if cell["cell_type"] == "code" {
+                assert_eq!(cell["outputs"], serde_json::json!([]), "{}", path.display());
+                assert_eq!(cell["execution_count"], Value::Null, "{}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_matrix_is_that_of_the_truth() {
+    let folder = tempfile::tempdir().expect("folder");
+    let run = runs::named("ompi-rc-notrace-mixed-4x1");
+    let (text, figures) = executed("01-matrix.ipynb", &profile(folder.path(), &run));
+    assert_eq!(figures, 2);
+    let printed: String = text.concat();
+    let found: BTreeMap<(u32, u32), (u64, u64)> = rows(&printed, "src_rank,dst_rank,p2p_messages,p2p_mpi_bytes")
+        .iter()
+        .map(|row| {
+            let number = |index: usize| row[index].parse::<u64>().expect("number");
+            ((number(0) as u32, number(1) as u32), (number(2), number(3)))
+        })
+        .filter(|(_, (messages, _))| *messages > 0)
+        .collect();
+    let truth = run.truth("wire.csv").expect("truth");
+    assert_eq!(found, truth.into_iter().filter(|(_, (messages, _))| *messages > 0).collect());
+}
+
+/// The buckets are read from the tables by the notebook's own arithmetic.
+#[test]
+fn latencies_are_those_of_the_program() {
+    let folder = tempfile::tempdir().expect("folder");
+    let profile = profile(folder.path(), &runs::named("ompi-openib-notrace-mixed-4x1"));
+    let (text, figures) = executed("02-latency.ipynb", &profile);
+    assert_eq!(figures, 3);
+    let found = rows(&text.concat(), "interval,verb,from_bytes,samples,median_ns,p99_ns");
+    let csv = result(&["latency", "--format", "csv"], &[profile]);
+    let mut lines = csv.lines();
+    let header: Vec<&str> = lines.next().expect("header").split(',').collect();
+    let column = |name: &str| header.iter().position(|column| *column == name).expect("column");
+    let wanted = ["interval", "verb", "from_bytes", "samples", "median_ns", "p99_ns"].map(column);
+    let mut expected: Vec<Vec<String>> = lines
+        .map(|line| line.split(',').collect::<Vec<_>>())
+        // Connections as a whole are in no histogram of the profile.
+        .filter(|fields| !fields[column("verb")].is_empty())
+        .map(|fields| wanted.iter().map(|index| fields[*index].to_owned()).collect())
+        .collect();
+    let mut found = found;
+    // Extremes are exact where quantiles are those of buckets: the notebook knows buckets alone.
+    found.sort();
+    expected.sort();
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found[..4], expected[..4]);
+        for (found, expected) in found[4..].iter().zip(&expected[4..]) {
+            let [found, expected] = [found, expected].map(|ns| ns.parse::<f64>().expect("time"));
+            assert!((found - expected).abs() <= expected * 0.001, "{found} and {expected}");
+        }
+    }
+}
+
+#[test]
+fn the_timeline_holds_all_of_the_traffic_and_the_phases_are_those_of_the_program() {
+    let folder = tempfile::tempdir().expect("folder");
+    let profile = profile(folder.path(), &runs::named("ompi-rc-mw-2x2"));
+    let (text, figures) = executed("03-timeline-and-phases.ipynb", &profile);
+    assert_eq!(figures, 2);
+    let csv = result(&["matrix", "--format", "csv"], &[&profile]);
+    let sum = |column: usize| -> u64 {
+        csv.lines()
+            .skip(1)
+            .map(|line| line.split(',').nth(column).expect("field").parse::<u64>().expect("number"))
+            .sum()
+    };
+    let expected = format!("{} bytes on the wire, {} packets", sum(5), sum(6));
+    let printed = text.concat();
+    assert!(printed.contains(&expected), "{expected}: {printed}");
+    let phases = printed.find("from_s,").expect("phases");
+    let in_phases: Vec<String> = rows(&printed[phases..], "from_s,to_s,pattern,wire_bytes")
+        .into_iter()
+        .map(|row| format!("{},{}", row[2], row[3]))
+        .collect();
+    let csv = result(&["phases", "--format", "csv"], &[&profile]);
+    let header: Vec<&str> = csv.lines().next().expect("header").split(',').collect();
+    let column = |name: &str| header.iter().position(|column| *column == name).expect("column");
+    let (pattern, wire_bytes) = (column("pattern"), column("wire_bytes"));
+    let expected: Vec<String> = csv
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').collect::<Vec<_>>())
+        .map(|fields| format!("{},{}", fields[pattern], fields[wire_bytes]))
+        .collect();
+    assert!(expected.len() > 2, "{expected:?}");
+    assert_eq!(in_phases, expected);
+}
