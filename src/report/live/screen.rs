@@ -13,6 +13,8 @@ use std::time::Duration;
 /// Columns of the totals, and of the sizes of messages.
 const TOTALS_WIDTH: u16 = 38;
 const SIZES_WIDTH: u16 = 42;
+/// Columns for the names of a pair and what is always shown of it.
+const PAIRS_WIDTH: u16 = 58;
 /// Widths of the pairs from which on they have these columns.
 const SHARE_FROM: u16 = 74;
 const WIRE_FROM: u16 = 64;
@@ -31,7 +33,7 @@ pub fn draw(frame: &mut Frame<'_>, progress: &Progress, (place, state): (&str, &
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    let narrow = frame.area().width < TOTALS_WIDTH + SIZES_WIDTH;
+    let narrow = frame.area().width < PAIRS_WIDTH + SIZES_WIDTH;
     let heading = Line::from(vec![
         Span::styled("ibscope watch  ", Look::strong()),
         Span::raw(place.to_owned()),
