@@ -215,9 +215,7 @@ fn kill_callers() {
         pid = parent;
     }
     assert!(!callers.is_empty(), "nobody to kill");
-    // The hook first, and it is held: else it would see that its work has ended, and end well.
+    // The hook first: else it might see that its work has ended, and end well.
     callers.reverse();
-    for signal in ["-STOP", "-KILL"] {
-        Command::new("kill").arg(signal).args(&callers).status().expect("kill");
-    }
+    Command::new("kill").arg("-KILL").args(&callers).status().expect("kill");
 }

@@ -219,6 +219,7 @@ fn a_profile_replaces_a_profile_and_nothing_else() {
             "latency_timeline.parquet",
             "profile.json",
             "sizes.parquet",
+            "streams.parquet",
             "timeline.parquet"
         ]
     );
