@@ -54,6 +54,7 @@ fn head(text: &mut String, crosscheck: &Crosscheck) {
     }
     let is_part = crosscheck.pairs.iter().any(|pair| pair.causes.contains(&Cause::NotCaptured));
     let result = match (agrees(crosscheck), is_part) {
+        _ if crosscheck.pairs.is_empty() => "nothing point-to-point was compared",
         (true, false) => "the wire and the trace agree",
         (true, true) => "the wire and the trace agree, as far as ports were captured",
         (false, _) => "the wire and the trace DIFFER",
