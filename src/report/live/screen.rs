@@ -11,10 +11,10 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table};
 use std::time::Duration;
 
 /// Columns of the totals, and of the sizes of messages.
-const TOTALS_WIDTH: u16 = 38;
+const TOTALS_WIDTH: u16 = 36;
 const SIZES_WIDTH: u16 = 42;
-/// Columns for the names of a pair and what is always shown of it.
-const PAIRS_WIDTH: u16 = 58;
+/// Least of the pairs beside the sizes: names of both ends need room.
+const PAIRS_WIDTH: u16 = 56;
 /// Widths of the pairs from which on they have these columns.
 const SHARE_FROM: u16 = 74;
 const WIRE_FROM: u16 = 64;
@@ -86,8 +86,8 @@ impl Look {
 
 fn draw_rate(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
     let title = Line::from(vec![
-        Span::styled(format!(" {} ", bytes_per_second(progress.rate())), Look::strong()),
-        Span::raw(format!("  mean {}  peak {} ", bytes_per_second(progress.mean()), bytes_per_second(progress.peak))),
+        Span::styled(format!(" {}, ", bytes_per_second(progress.rate())), Look::strong()),
+        Span::raw(format!("mean {}, peak {} ", bytes_per_second(progress.mean()), bytes_per_second(progress.peak))),
     ]);
     let panel = look.panel(title);
     let width = usize::from(panel.inner(area).width);
