@@ -53,7 +53,7 @@ fn planned(leaves: usize) {
     let sinks: Vec<&str> = sinks.iter().map(String::as_str).collect();
     let list: Vec<&str> = chosen.iter().map(|node| node.as_str()).collect();
     let plan = |check_nodes: usize| {
-        let run = format!("[fabric]\ncheck_nodes = {check_nodes}");
+        let run = format!("[fabric]\ncheck_nodes = {check_nodes}\ntimeout_s = 60");
         lab.configure_for(Site { run: &run, ..Site::PLAIN }, &sinks, &addresses);
         let began = Instant::now();
         let ran = lab.capture(&["plan", "--job", "1", "--nodelist", &list.join(","), "--format", "json"]);

@@ -81,6 +81,8 @@ impl Lab {
 key = "{key}"
 known_hosts = "{known_hosts}"
 port = {SSH_PORT}
+# Hundreds of servers share the machine with the tests.
+connect_timeout_s = 60
 {ssh}
 
 [tools]
