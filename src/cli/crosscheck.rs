@@ -2,8 +2,9 @@
 
 use super::args::{Figures, Format, Reading};
 use super::files::Outputs;
-use super::input::{self, Needs};
+use super::input::{self, Needs, UsageError};
 use super::{files, output};
+use crate::crosscheck::cubex::{self, CubeProfile};
 use crate::crosscheck::{self, Moments, Placement, Trace, WireKey};
 use crate::model::{PacketRecord, Profile};
 use crate::pipeline;
@@ -19,7 +20,7 @@ pub(super) struct Crosscheck {
     /// One profile (NAME.ibp), or captures
     #[arg(required = true, value_name = "PROFILE|CAPTURE")]
     inputs: Vec<PathBuf>,
-    /// Trace of the application: an OTF2 archive (traces.otf2), or a table `src,dst,messages,bytes`
+    /// Trace of the application: an OTF2 archive (traces.otf2), a profile of Score-P (profile.cubex), or a table `src,dst,messages,bytes`
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     #[command(flatten)]
@@ -52,16 +53,26 @@ pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
     files.extend(args.placement.iter().map(PathBuf::as_path).chain([args.trace.as_path()]));
     let figures = Outputs::open(&args.figures, &files)?;
     // The trace first: whether it can be read is known soon, as a rule.
-    let trace = read_trace(&args.trace)?;
+    let given = Given::read(&args.trace)?;
+    if matches!(given, Given::Sums(_)) && (args.figures.svg.is_some() || args.figures.png.is_some()) {
+        return Err(UsageError(
+            "--svg and --png draw pairs of ranks, which a profile of sums does not have; give the trace for them",
+        )
+        .into());
+    }
+    let trace = given.trace();
     let placement = args.placement.as_deref().map(|path| {
         let text = files::read(path)?;
         anyhow::Ok(Placement::parse(path, &text, &trace.all_ranks())?)
     });
     let placement = placement.transpose()?;
     let (profile, moments) = read_wire(args)?;
-    let placement = placement.unwrap_or_else(|| Placement::of(&trace, &profile));
+    let placement = placement.unwrap_or_else(|| Placement::of(trace, &profile));
     let options = crosscheck::Options { tolerance_percent: args.tolerance, collectives_only: args.collectives_only };
-    let result = crosscheck::crosscheck(&trace, &profile, &moments, &placement, &options)?;
+    let result = match &given {
+        Given::Trace(trace) => crosscheck::crosscheck(trace, &profile, &moments, &placement, &options)?,
+        Given::Sums(sums) => crosscheck::crosscheck_sums(sums, &profile, &placement, &options)?,
+    };
     // Before the text: its reader may go away, and the figures are wanted all the same.
     figures.finish(|| Ok(figure::crosscheck(&result)?))?;
     output::results(|out| match args.format {
@@ -100,11 +111,28 @@ fn read_wire(args: &Crosscheck) -> anyhow::Result<(Profile, Moments<WireKey>)> {
     Ok((stream.profile().clone(), moments))
 }
 
-/// Reads a trace, whatever it is.
-fn read_trace(path: &Path) -> anyhow::Result<Trace> {
-    let is_table = files::begins(path, crosscheck::table::is_table);
-    if is_table {
-        return Ok(crosscheck::table::read(path, &files::read(path)?)?);
+/// What the wire is held against.
+enum Given {
+    Trace(Box<Trace>),
+    Sums(Box<CubeProfile>),
+}
+
+impl Given {
+    /// Reads it, whatever it is.
+    fn read(path: &Path) -> anyhow::Result<Self> {
+        if files::begins(path, crosscheck::table::is_table) {
+            return Ok(Self::Trace(Box::new(crosscheck::table::read(path, &files::read(path)?)?)));
+        }
+        if files::begins(path, cubex::is_archive) {
+            return Ok(Self::Sums(Box::new(cubex::read(path)?)));
+        }
+        Ok(Self::Trace(Box::new(crosscheck::otf2::read(path)?)))
     }
-    Ok(crosscheck::otf2::read(path)?)
+
+    fn trace(&self) -> &Trace {
+        match self {
+            Self::Trace(trace) => trace,
+            Self::Sums(sums) => &sums.trace,
+        }
+    }
 }

@@ -94,7 +94,7 @@ pub(super) fn rankmap_notes(rows: &[RankRow], profile: &Profile) -> Vec<String> 
 pub(super) fn begins(path: &Path, wanted: impl FnOnce(&[u8]) -> bool) -> bool {
     use std::io::Read as _;
     let mut start = Vec::new();
-    let read = fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut start));
+    let read = fs::File::open(path).and_then(|file| file.take(512).read_to_end(&mut start));
     read.is_ok() && wanted(&start)
 }
 

@@ -52,7 +52,7 @@ pub(super) fn calls(trace: &Trace) -> Vec<CollectiveCalls> {
     let mut operations: BTreeMap<Collective, CollectiveSums> = BTreeMap::new();
     for (key, sums) in trace.collectives.iter().filter(|(key, _)| !key.operation.is_handle()) {
         let total = operations.entry(key.operation).or_default();
-        total.calls += sums.calls;
+        total.calls = total.calls.saturating_add(sums.calls);
         total.sent = total.sent.saturating_add(sums.sent);
         total.received = total.received.saturating_add(sums.received);
     }

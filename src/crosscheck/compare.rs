@@ -3,66 +3,10 @@
 use super::contexts::Contexts;
 use super::placement::Placement;
 use super::trace::{EZTRACE_TAGS, StreamKey, Sums, Trace, Tracer, fold};
+use super::verdict::{Cause, Verdict};
 use super::wire::{Traffic, Wire};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What the comparison of a pair of ranks came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Messages and bytes are the same.
-    Equal,
-    /// They differ, and why is known.
-    Explained,
-    /// They differ by no more than the tolerance.
-    Tolerated,
-    /// They differ.
-    Unexplained,
-}
-
-impl Verdict {
-    /// The name used in outputs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Equal => "equal",
-            Self::Explained => "explained",
-            Self::Tolerated => "tolerated",
-            Self::Unexplained => "unexplained",
-        }
-    }
-}
-
-/// What explains a difference, or a part of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// Both ranks run on one node: their messages never reach the wire.
-    SameNode,
-    /// The tracer's own messages, which it leaves out of its trace.
-    Tracer,
-    /// They were sent before the capture began, or after it ended.
-    OutsideCapture,
-    /// The capture lost packets of the pair.
-    Lost,
-    /// Nothing that went between the two ranks was captured: their ports were not.
-    NotCaptured,
-}
-
-impl Cause {
-    /// In words.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::SameNode => "same node",
-            Self::Tracer => "tracer's own messages",
-            Self::OutsideCapture => "before or after the capture",
-            Self::Lost => "lost in the capture",
-            Self::NotCaptured => "not captured",
-        }
-    }
-}
 
 /// Two ranks, sender and receiver, in the trace and on the wire.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -79,6 +23,8 @@ pub struct Pair {
     pub tracer: Sums,
     /// Messages that the trace has and the wire has not, for a reason that is known.
     pub missing: Sums,
+    /// Messages that count on the wire once more than they were sent, as their packets were sent again.
+    pub repeated: Sums,
     /// What the comparison came to.
     pub verdict: Verdict,
     /// What explains a difference.
@@ -113,8 +59,9 @@ impl Pair {
     #[must_use]
     pub fn excess(&self) -> (i128, i128) {
         let of = |of: fn(&Sums) -> u64| {
-            i128::from(of(&self.wire)) - i128::from(of(&self.tracer)) - i128::from(of(&self.trace))
-                + i128::from(of(&self.missing))
+            let [wire, tracer, trace, missing, repeated] =
+                [self.wire, self.tracer, self.trace, self.missing, self.repeated].map(|sums| i128::from(of(&sums)));
+            wire - tracer - trace + missing - repeated
         };
         (of(|sums| sums.messages), of(|sums| sums.bytes))
     }
@@ -269,14 +216,19 @@ impl Side {
         let in_trace = total(&self.trace);
         let mut on_wire = total(&self.wire);
         on_wire += self.tracer;
+        let mut lost = 0;
         if is_eztrace {
-            let own = self.eztrace();
+            let own;
+            (own, lost) = self.eztrace(seen.traffic.lost_packets);
             self.tracer += own;
+            if lost > 0 {
+                causes.insert(Cause::Lost);
+            }
         }
         if self.tracer.messages > 0 {
             causes.insert(Cause::Tracer);
         }
-        let mut missing = Sums::default();
+        let (mut missing, mut repeated) = (Sums::default(), Sums::default());
         let mut differences = Vec::new();
         let tags: BTreeSet<Option<i32>> = self.trace.keys().chain(self.wire.keys()).copied().collect();
         for tag in tags {
@@ -289,11 +241,19 @@ impl Side {
             let lacking = lacking.filter(|(messages, _)| *messages > 0);
             let cause = lacking.and_then(|(messages, _)| {
                 let outside = self.outside.get(&tag).copied().unwrap_or(0);
-                seen.cause(found, messages, outside, missing.messages)
+                seen.cause(found, messages, outside, lost + missing.messages)
             });
             if let (Some(cause), Some((messages, bytes))) = (cause, lacking) {
                 causes.insert(cause);
                 missing += Sums { messages, bytes };
+                continue;
+            }
+            let beyond = found.messages.checked_sub(expected.messages).zip(found.bytes.checked_sub(expected.bytes));
+            if let Some((messages, bytes)) =
+                beyond.filter(|(messages, _)| seen.may_repeat(repeated.messages + messages))
+            {
+                causes.insert(Cause::Retransmission);
+                repeated += Sums { messages, bytes };
                 continue;
             }
             let communicators = self.communicators.get(&tag).into_iter().flatten();
@@ -313,6 +273,7 @@ impl Side {
             wire: on_wire,
             tracer: self.tracer,
             missing,
+            repeated,
             verdict: Verdict::Equal,
             causes: causes.into_iter().collect(),
             differences,
@@ -333,21 +294,29 @@ impl Side {
             }
             _ => Verdict::Unexplained,
         };
+        if pair.retransmitted_wire_bytes > 0 && !pair.causes.contains(&Cause::Retransmission) {
+            // That is why the wire carried more than messages and headers; the messages agree without it.
+            pair.causes.push(Cause::Retransmission);
+        }
         pair
     }
 
     /// Takes eztrace's own messages out of those of the wire: at the end each rank sends rank 0 of `MPI_COMM_WORLD` two of tag 17 (4 bytes
-    /// each) for every three of tag 18. Only what the trace does not have is taken, and only where it is just that.
-    fn eztrace(&mut self) -> Sums {
+    /// each) for every three of tag 18. Only what the trace does not have is taken, and only where it is just that, but for `lost_packets` at most. Also
+    /// says how many are lost.
+    fn eztrace(&mut self, lost_packets: u64) -> (Sums, u64) {
         let beyond = |tag: i32| {
             let of = |sums: &BTreeMap<Option<i32>, Sums>| sums.get(&Some(tag)).copied().unwrap_or_default();
             let (expected, found) = (of(&self.trace), of(&self.wire));
             let messages = found.messages.checked_sub(expected.messages)?;
             Some(Sums { messages, bytes: found.bytes.checked_sub(expected.bytes)? })
         };
-        let [Some(first), Some(second)] = EZTRACE_TAGS.map(beyond) else { return Sums::default() };
-        if first.messages == 0 || first.bytes != 4 * first.messages || 3 * first.messages != 2 * second.messages {
-            return Sums::default();
+        let none = (Sums::default(), 0);
+        let [Some(first), Some(second)] = EZTRACE_TAGS.map(beyond) else { return none };
+        let rounds = first.messages.div_ceil(2).max(second.messages.div_ceil(3));
+        let lost = 5 * rounds - first.messages - second.messages;
+        if rounds == 0 || first.bytes != 4 * first.messages || lost > lost_packets {
+            return none;
         }
         for (tag, own) in EZTRACE_TAGS.into_iter().zip([first, second]) {
             if let Some(sums) = self.wire.get_mut(&Some(tag)) {
@@ -357,7 +326,7 @@ impl Side {
         }
         let mut own = first;
         own += second;
-        own
+        (own, lost)
     }
 }
 
@@ -376,5 +345,11 @@ impl Seen {
         } else {
             None
         }
+    }
+
+    /// True where so many messages may have been counted twice: what is sent again is told from what is new by its number, until so much was lost that
+    /// numbers had to be forgotten. What is older than those counts as new, and as late.
+    const fn may_repeat(&self, messages: u64) -> bool {
+        messages > 0 && messages <= self.traffic.late_packets
     }
 }

@@ -25,11 +25,7 @@ impl Contexts {
     /// Finds them.
     pub(super) fn find(trace: &Trace, wire: &Wire) -> Self {
         let mut contexts = Self::default();
-        contexts.own.extend(
-            wire.messages()
-                .filter_map(|(_, envelope, _)| envelope.filter(|envelope| envelope.world))
-                .map(|world| world.context),
-        );
+        contexts.own.extend(worlds(wire));
         let is_world = |communicator: u32| {
             trace.communicators.get(communicator as usize).is_some_and(|communicator| communicator.name == WORLD)
         };
@@ -64,16 +60,27 @@ impl Contexts {
             let best = scores.into_iter().max_by_key(|(context, score)| (*score, std::cmp::Reverse(*context)));
             contexts.own.extend(best.filter(|(_, score)| *score >= 0).map(|(context, _)| context));
         }
-        contexts.tracer = tracers(trace, wire, &contexts.own);
+        contexts.tracer = tracers(trace, wire, &contexts.own).first().copied();
         contexts
+    }
+
+    /// Contexts that may be the tracer's own, where nothing tells the communicators of the program: the likeliest first.
+    pub(super) fn candidates(trace: &Trace, wire: &Wire) -> Vec<u32> {
+        tracers(trace, wire, &worlds(wire).collect())
     }
 }
 
-/// The context of Score-P's duplicate of `MPI_COMM_WORLD`: the first that no communicator of the trace has, with messages of tag 0 alone, each rank's
-/// before its first message of the program or after its last.
-fn tracers(trace: &Trace, wire: &Wire, own: &BTreeSet<u32>) -> Option<u32> {
+/// Contexts of `MPI_COMM_WORLD`.
+fn worlds(wire: &Wire) -> impl Iterator<Item = u32> {
+    let worlds = wire.messages().filter_map(|(_, envelope, _)| envelope.filter(|envelope| envelope.world));
+    worlds.map(|world| world.context)
+}
+
+/// Contexts that may be that of Score-P's duplicate of `MPI_COMM_WORLD`, sorted by their first message: those that no communicator of the trace has, with
+/// messages of tag 0 alone, each rank's before its first message of the program or after its last.
+fn tracers(trace: &Trace, wire: &Wire, own: &BTreeSet<u32>) -> Vec<u32> {
     if !matches!(trace.tracer, Tracer::ScoreP(_)) {
-        return None;
+        return Vec::new();
     }
     let mut program: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
     for ((src, _), envelope, sums) in wire.messages() {
@@ -99,5 +106,8 @@ fn tracers(trace: &Trace, wire: &Wire, own: &BTreeSet<u32>) -> Option<u32> {
         *earliest = first_ns.min(*earliest);
     }
     candidates.retain(|context, _| !refused.contains(context));
-    candidates.into_iter().min_by_key(|(context, first_ns)| (*first_ns, *context)).map(|(context, _)| context)
+    let mut candidates: Vec<(i64, u32)> =
+        candidates.into_iter().map(|(context, first_ns)| (first_ns, context)).collect();
+    candidates.sort_unstable();
+    candidates.into_iter().map(|(_, context)| context).collect()
 }

@@ -1,11 +1,11 @@
 //! What the wire showed, held against what a trace of the application says.
 //!
 //! 1. [`otf2`] reads an OTF2 archive by `otf2-print`, [`table`] a plain table; both come to a [`Trace`], sums by sender, receiver, communicator and
-//!    tag.
+//!    tag. [`cubex`] reads a profile, which has sums by rank alone.
 //! 2. [`Placement`] says which ranks share a node: their messages never reach the wire.
 //! 3. `contexts` finds which context id on the wire is which communicator, and which is the tracer's own.
-//! 4. [`crosscheck`] compares messages and bytes of each pair of ranks, and says what explains a difference. Collective operations stand apart: what
-//!    the trace promises beside what the wire carried.
+//! 4. [`crosscheck`] compares messages and bytes of each pair of ranks, and says what explains a difference; [`crosscheck_sums`] does so by rank.
+//!    Collective operations stand apart: what the trace promises beside what the wire carried.
 //!
 //! Nothing here holds a trace or a capture in memory: both sides are sums by stream when they meet.
 
@@ -14,20 +14,25 @@ mod clocks;
 mod collectives;
 mod compare;
 mod contexts;
+pub mod cubex;
 mod moments;
 pub mod otf2;
 mod placement;
+mod sums;
 pub mod table;
 mod trace;
+mod verdict;
 mod wire;
 
 pub use clocks::{Clocks, Delays, RankClock, WireKey};
 pub use collectives::{CollectiveCalls, CollectivePair};
-pub use compare::{Cause, Difference, Pair, Verdict};
+pub use compare::{Difference, Pair};
 pub use moments::Moments;
 pub use otf2::TraceError;
 pub use placement::Placement;
+pub use sums::{Direction, RankSums};
 pub use trace::{Sums, Trace, Tracer};
+pub use verdict::{Cause, Verdict};
 
 use crate::model::Profile;
 use contexts::Contexts;
@@ -54,6 +59,9 @@ pub struct Crosscheck {
     pub tolerance_percent: f64,
     /// Pairs of ranks, point-to-point, sorted by sender and receiver.
     pub pairs: Vec<Pair>,
+    /// Ranks, point-to-point, where a profile of sums stands in for the trace; there are no pairs then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<RankSums>,
     /// The clocks of the trace against that of the capture.
     pub clocks: Clocks,
     /// Collective operations called.
@@ -150,13 +158,7 @@ pub fn crosscheck(
     placement: &Placement,
     options: &Options,
 ) -> Result<Crosscheck, CrosscheckError> {
-    if !profile.mpi_read {
-        return Err(CrosscheckError::NoMpi);
-    }
-    if profile.ranks.is_empty() {
-        return Err(CrosscheckError::NoRanks);
-    }
-    let wire = Wire::of(profile).ok_or(CrosscheckError::NoStreams)?;
+    let wire = read_wire(profile)?;
     let contexts = Contexts::find(trace, &wire);
     let mut notes = trace.notes.clone();
     let clocks = clocks::fit(trace, &wire, moments, &contexts);
@@ -168,7 +170,8 @@ pub fn crosscheck(
     } else {
         refuse(trace, &pairs, placement)?;
     }
-    notes.extend(remarks(trace, &wire, &pairs, placement, profile));
+    notes.extend(remarks_on_ranks(trace, &wire, placement));
+    notes.extend(remarks(trace, &pairs, placement, profile));
     let (collectives, is_cut) = collectives::pairs(trace, &wire, &contexts, placement);
     if is_cut {
         notes.push(
@@ -177,22 +180,85 @@ pub fn crosscheck(
         );
     }
     let one_sided = trace.rma.iter().filter(|((src, dst), _)| !placement.is_same_node(*src, *dst));
-    let node = |rank: u32| Some((rank, placement.node(rank)?.to_owned()));
     Ok(Crosscheck {
         trace: trace.name.clone(),
         tracer: trace.tracer.name().to_owned(),
         events: trace.events,
         placement: placement.source,
         traffic: wire.total(),
-        nodes: trace.all_ranks().into_iter().filter_map(node).collect(),
+        nodes: nodes(trace, placement),
         tolerance_percent: options.tolerance_percent,
         pairs,
+        ranks: Vec::new(),
         clocks,
         collective_calls: collectives::calls(trace),
         collectives,
         one_sided: one_sided.map(|(&(src, dst), &trace)| OneSided { src, dst, trace }).collect(),
         notes,
     })
+}
+
+/// Compares a profile of sums with a profile of the wire, rank by rank.
+pub fn crosscheck_sums(
+    sums: &cubex::CubeProfile,
+    profile: &Profile,
+    placement: &Placement,
+    options: &Options,
+) -> Result<Crosscheck, CrosscheckError> {
+    let wire = read_wire(profile)?;
+    let trace = &sums.trace;
+    let ranks = if options.collectives_only {
+        Vec::new()
+    } else {
+        sums::ranks(sums, &wire, placement, options.tolerance_percent)
+    };
+    let has_any = |row: &RankSums| row.trace_bytes > 0 || row.uncertain_bytes > 0 || row.calls != Some(0);
+    let sent = || ranks.iter().filter(|row| row.direction == Direction::Sent);
+    let on_wire: u64 = sent().map(|row| row.wire.messages - row.tracer.messages).sum();
+    if on_wire > 0 && !ranks.iter().any(has_any) {
+        let bytes = sent().map(|row| row.wire.bytes - row.tracer.bytes).sum();
+        return Err(CrosscheckError::NoMessages { messages: on_wire, bytes });
+    }
+    let in_trace: u64 = sent().filter_map(|row| row.calls).sum();
+    if in_trace > 0 && on_wire == 0 && placement.count() > 1 {
+        return Err(CrosscheckError::NothingInCommon { in_trace, on_wire });
+    }
+    let mut notes = trace.notes.clone();
+    notes.extend(remarks_on_ranks(trace, &wire, placement));
+    let (collectives, _) = collectives::pairs(trace, &wire, &Contexts::default(), placement);
+    Ok(Crosscheck {
+        trace: trace.name.clone(),
+        tracer: trace.tracer.name().to_owned(),
+        events: trace.events,
+        placement: placement.source,
+        traffic: wire.total(),
+        nodes: nodes(trace, placement),
+        tolerance_percent: options.tolerance_percent,
+        pairs: Vec::new(),
+        ranks,
+        clocks: Clocks::default(),
+        collective_calls: collectives::calls(trace),
+        collectives,
+        one_sided: Vec::new(),
+        notes,
+    })
+}
+
+/// What the wire showed, where it showed ranks.
+fn read_wire(profile: &Profile) -> Result<Wire, CrosscheckError> {
+    if !profile.mpi_read {
+        return Err(CrosscheckError::NoMpi);
+    }
+    if profile.ranks.is_empty() {
+        return Err(CrosscheckError::NoRanks);
+    }
+    Wire::of(profile).ok_or(CrosscheckError::NoStreams)
+}
+
+/// Node of each rank of the trace, where it is known.
+fn nodes(trace: &Trace, placement: &Placement) -> BTreeMap<u32, String> {
+    let node = |rank: u32| Some((rank, placement.node(rank)?.to_owned()));
+    trace.all_ranks().into_iter().filter_map(node).collect()
 }
 
 /// Time of the first and last packet that was captured.
@@ -221,19 +287,29 @@ fn refuse(trace: &Trace, pairs: &[Pair], placement: &Placement) -> Result<(), Cr
     Ok(())
 }
 
-/// What is worth a look beside the pairs.
-fn remarks(trace: &Trace, wire: &Wire, pairs: &[Pair], placement: &Placement, profile: &Profile) -> Vec<String> {
+/// What is worth a look of the ranks.
+fn remarks_on_ranks(trace: &Trace, wire: &Wire, placement: &Placement) -> Vec<String> {
     let mut notes = Vec::new();
-    let unreceived = trace.sends.total().messages.saturating_sub(trace.receives.total().messages);
-    if trace.receives.total().messages > 0 && unreceived > 0 {
-        notes.push(format!("{unreceived} messages of the trace were sent and, as it says, never received"));
-    }
     if wire.unknown.messages > 0 {
         notes.push(format!(
             "{} messages ({} bytes) on the wire are of processes whose rank is not known, and are compared with nothing: `ibscope ranks` shows which, \
              --rankmap names them",
             wire.unknown.messages, wire.unknown.bytes
         ));
+    }
+    let unplaced = trace.all_ranks().into_iter().filter(|rank| placement.node(*rank).is_none()).count();
+    if unplaced > 0 {
+        notes.push(format!("of {unplaced} ranks it is not known on which node they run: give --placement"));
+    }
+    notes
+}
+
+/// What is worth a look beside the pairs.
+fn remarks(trace: &Trace, pairs: &[Pair], placement: &Placement, profile: &Profile) -> Vec<String> {
+    let mut notes = Vec::new();
+    let unreceived = trace.sends.total().messages.saturating_sub(trace.receives.total().messages);
+    if trace.receives.total().messages > 0 && unreceived > 0 {
+        notes.push(format!("{unreceived} messages of the trace were sent and, as it says, never received"));
     }
     let together: Vec<&Pair> =
         pairs.iter().filter(|pair| pair.wire.messages > 0 && placement.is_same_node(pair.src, pair.dst)).collect();
@@ -245,10 +321,6 @@ fn remarks(trace: &Trace, wire: &Wire, pairs: &[Pair], placement: &Placement, pr
             first.src,
             first.dst
         ));
-    }
-    let unplaced = trace.all_ranks().into_iter().filter(|rank| placement.node(*rank).is_none()).count();
-    if unplaced > 0 {
-        notes.push(format!("of {unplaced} ranks it is not known on which node they run: give --placement"));
     }
     let wire_nodes = placement::of_profile(profile);
     let differs = pairs.iter().find(|pair| {

@@ -75,6 +75,14 @@ pub enum TraceError {
         /// What is missing.
         what: String,
     },
+    /// A profile of Score-P could not be read.
+    #[error("{}: this profile cannot be read: {what}; is it the profile.cubex of a run that ended by itself?", path.display())]
+    Cube {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
     /// A table could not be read.
     #[error("{}: line {line}: {what}", path.display())]
     Table {

@@ -24,8 +24,10 @@ pub(super) struct Traffic {
     pub(super) wire_bytes: u64,
     pub(super) payload_bytes: u64,
     pub(super) retransmitted_wire_bytes: u64,
-    /// Packets that the capture may have missed of its connections, requests and responses.
+    /// Requests that the capture has missed, at most: numbers that were never seen between others. Each may have held the envelope of a message.
     pub(super) lost_packets: u64,
+    /// Packets behind later ones where numbers had to be forgotten: they may be repeats.
+    pub(super) late_packets: u64,
 }
 
 impl Wire {
@@ -61,15 +63,22 @@ impl Wire {
         }
         for row in &profile.health {
             let Some(Some((src, dst))) = ends.get(row.connection as usize).copied() else { continue };
-            let health = &row.health;
-            let lost = health.lost_at_most.saturating_add(health.open_psns);
-            // Data that are READ are lost as responses to requests of the other direction.
-            for pair in [(src, dst), (dst, src)] {
-                let traffic = wire.traffic.entry(pair).or_default();
-                traffic.lost_packets = traffic.lost_packets.saturating_add(lost);
+            // Envelopes are in requests, wherever the data come from.
+            let lost = row.health.lost_requests.saturating_add(row.health.open_psns);
+            let traffic = wire.traffic.entry((src, dst)).or_default();
+            traffic.lost_packets = traffic.lost_packets.saturating_add(lost);
+            if profile.coverage.window_overflows > 0 {
+                traffic.late_packets = traffic.late_packets.saturating_add(row.health.late_packets);
             }
         }
         Some(wire)
+    }
+
+    /// Requests that the capture has missed of some pairs, at most.
+    pub(super) fn lost_packets(&self, is_of: impl Fn(u32, u32) -> bool) -> u64 {
+        let lost =
+            self.traffic.iter().filter(|((src, dst), _)| is_of(*src, *dst)).map(|(_, traffic)| traffic.lost_packets);
+        lost.fold(0, u64::saturating_add)
     }
 
     /// All of it.

@@ -1,6 +1,6 @@
 //! An OTF2 archive of 50 million events, against the time that `otf2-print` alone takes for it.
 
-use crate::memory::{MIB, MOST_BYTES, watch};
+use crate::memory::{self, MIB, MOST_BYTES};
 use crate::tools::sample;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -29,23 +29,10 @@ fn fifty_million_events_are_added_up_in_bounded_memory() {
     let alone_s = start.elapsed().as_secs_f64();
 
     let start = Instant::now();
-    let out = folder.path().join("out.json");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ibscope"))
-        .arg("crosscheck")
-        .arg(sample("ucx-rc-mixed-4x1"))
-        .arg(&anchor)
-        .args(["--format", "json", "--threads", "2"])
-        .stdout(std::fs::File::create(&out).expect("out"))
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("spawn");
-    let peak_bytes = watch(&mut child);
+    let (peak_bytes, result) = memory::crosscheck(&sample("ucx-rc-mixed-4x1"), &anchor);
     let own_s = start.elapsed().as_secs_f64();
-    // It is not the trace of this capture.
-    assert_eq!(child.wait().expect("wait").code(), Some(4));
-    let json: serde_json::Value = serde_json::from_reader(std::fs::File::open(out).expect("out")).expect("json");
-    assert_eq!(json["crosscheck"]["events"].as_u64(), Some(events));
-    let pairs = json["crosscheck"]["pairs"].as_array().expect("pairs");
+    assert_eq!(result["events"].as_u64(), Some(events));
+    let pairs = result["pairs"].as_array().expect("pairs");
     let bytes: u64 = pairs.iter().filter_map(|pair| pair["trace"]["bytes"].as_u64()).sum();
     assert_eq!(bytes, RANKS * MESSAGES_PER_RANK.div_ceil(2) * 1024);
     println!(

@@ -2,6 +2,8 @@
 
 mod archives;
 mod constructed;
+mod lossy;
+mod profiles;
 mod recorded;
 mod volume;
 

@@ -2,6 +2,7 @@
 //! of the capture.
 
 use ibscope_samples::{Framing, Kind, Totals};
+use serde_json::Value;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
@@ -54,6 +55,24 @@ pub(crate) fn run(arguments: &[&str], capture: &Path) -> (u64, String) {
     // A program that was not seen at work says nothing.
     assert!(peak_bytes > MIB, "{arguments:?}: peak {peak_bytes} bytes");
     (peak_bytes, std::fs::read_to_string(output).expect("output"))
+}
+
+/// Compares a capture with an archive of another run; its peak resident memory in bytes, and the comparison.
+pub(crate) fn crosscheck(capture: &Path, archive: &Path) -> (u64, Value) {
+    let output = archive.with_extension("output");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ibscope"))
+        .arg("crosscheck")
+        .args([capture, archive])
+        .args(["--format", "json", "--threads", "2"])
+        .stdin(Stdio::null())
+        .stdout(File::create(&output).expect("create"))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("spawn");
+    let peak_bytes = watch(&mut child);
+    assert_eq!(child.wait().expect("wait").code(), Some(4), "it differs");
+    let mut json: Value = serde_json::from_reader(File::open(output).expect("output")).expect("json");
+    (peak_bytes, json["crosscheck"].take())
 }
 
 /// Peak resident memory until the program ends. The system keeps the high-water mark, so what is missed between two

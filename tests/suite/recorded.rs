@@ -15,7 +15,7 @@ pub(crate) fn profile(paths: &[PathBuf]) -> Profile {
 }
 
 /// Node number of an endpoint: 10.77.0.N in the RoCE files, LID 16+N in the sink.
-fn node(endpoint: Endpoint) -> u8 {
+pub(crate) fn node(endpoint: Endpoint) -> u8 {
     match endpoint.lid() {
         Some(lid) => (lid.0 - 16) as u8,
         None => endpoint.to_string().strip_prefix("10.77.0.").expect("address").parse().expect("node"),

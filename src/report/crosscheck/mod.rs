@@ -1,17 +1,18 @@
 //! A trace of the application beside the wire: a table for people, csv and JSON for programs.
 
+mod sums;
 mod table;
 
 pub use table::table;
 
-use crate::crosscheck::{Crosscheck, Pair, Verdict};
+use crate::crosscheck::{Cause, Crosscheck, Pair, Verdict};
 use serde_json::json;
 use std::io::{self, Write};
 
-/// Pairs of each verdict, the worst last.
+/// Pairs of each verdict, the worst last; of a profile of sums, sums.
 #[must_use]
 pub fn counts(crosscheck: &Crosscheck) -> [(Verdict, usize); 4] {
-    let count = |verdict| crosscheck.pairs.iter().filter(|pair| pair.verdict == verdict).count();
+    let count = |verdict| verdicts(crosscheck).filter(|of_one| *of_one == verdict).count();
     [Verdict::Equal, Verdict::Explained, Verdict::Tolerated, Verdict::Unexplained]
         .map(|verdict| (verdict, count(verdict)))
 }
@@ -19,16 +20,24 @@ pub fn counts(crosscheck: &Crosscheck) -> [(Verdict, usize); 4] {
 /// True where everything is equal or explained.
 #[must_use]
 pub fn agrees(crosscheck: &Crosscheck) -> bool {
-    crosscheck.pairs.iter().all(|pair| pair.verdict != Verdict::Unexplained)
+    verdicts(crosscheck).all(|verdict| verdict != Verdict::Unexplained)
 }
 
-/// Names of the causes of a pair.
-fn causes(pair: &Pair, separator: &str) -> String {
-    pair.causes.iter().map(|cause| cause.text()).collect::<Vec<_>>().join(separator)
+fn verdicts(crosscheck: &Crosscheck) -> impl Iterator<Item = Verdict> {
+    let of_pairs = crosscheck.pairs.iter().map(|pair| pair.verdict);
+    of_pairs.chain(crosscheck.ranks.iter().map(|sums| sums.verdict))
 }
 
-/// One row per pair of ranks, point-to-point; then those of collective operations, told by `operation`.
+/// Names of causes.
+fn causes(causes: &[Cause], separator: &str) -> String {
+    causes.iter().map(|cause| cause.text()).collect::<Vec<_>>().join(separator)
+}
+
+/// One row per pair of ranks, point-to-point; then those of collective operations, told by `operation`. Of a profile of sums, two rows per rank.
 pub fn csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    if !crosscheck.ranks.is_empty() {
+        return sums::csv(crosscheck, out);
+    }
     writeln!(
         out,
         "operation,src,dst,verdict,causes,trace_messages,trace_bytes,wire_messages,wire_mpi_bytes,tracer_messages,tracer_bytes,missing_messages,\
@@ -43,7 +52,7 @@ pub fn csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
             out,
             "point-to-point,{src},{dst},{},{},{},{},{},{},{},{},{},{},{messages},{bytes},{wire_bytes},{payload_bytes},{retransmitted_wire_bytes}",
             pair.verdict.name(),
-            causes(pair, ";"),
+            causes(&pair.causes, ";"),
             trace.messages,
             trace.bytes,
             wire.messages,

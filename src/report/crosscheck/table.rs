@@ -1,6 +1,6 @@
 //! The table for people: what agrees in a few lines, what does not in full.
 
-use super::{agrees, causes, counts};
+use super::{agrees, causes, counts, sums};
 use crate::crosscheck::{Cause, CollectivePair, Crosscheck, Difference, Pair, Sums, Traffic};
 use crate::report::columns::columns;
 use crate::report::units::{bytes, group, span, utc};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Pairs that are listed; csv and json have all.
-const MOST_PAIRS: usize = 64;
+pub(super) const MOST_PAIRS: usize = 64;
 /// Differences that are told tag by tag.
 const MOST_DIFFERENCES: usize = 20;
 
@@ -18,6 +18,7 @@ pub fn table(crosscheck: &Crosscheck) -> String {
     let mut text = String::new();
     head(&mut text, crosscheck);
     pairs(&mut text, crosscheck);
+    sums::table(&mut text, crosscheck);
     differences(&mut text, crosscheck);
     collectives(&mut text, crosscheck);
     collectives_by_pair(&mut text, crosscheck);
@@ -29,15 +30,18 @@ pub fn table(crosscheck: &Crosscheck) -> String {
 fn head(text: &mut String, crosscheck: &Crosscheck) {
     let Crosscheck { trace, tracer, events, placement, nodes, .. } = crosscheck;
     let hosts: std::collections::BTreeSet<&String> = nodes.values().collect();
-    let _ = writeln!(text, "trace         {trace}: {tracer}, {} events", group(*events));
+    // Of a table they are messages, of a profile calls of MPI.
+    let counted = if crosscheck.ranks.is_empty() { "events" } else { "calls of MPI" };
+    let _ = writeln!(text, "trace         {trace}: {tracer}, {} {counted}", group(*events));
     let _ = writeln!(text, "placement     {} ranks on {} nodes, as {placement} says", nodes.len(), hosts.len());
     let verdicts: Vec<String> = counts(crosscheck)
         .into_iter()
         .filter(|(_, count)| *count > 0)
         .map(|(verdict, count)| format!("{} {}", group(count as u64), verdict.name()))
         .collect();
-    let all = if crosscheck.pairs.is_empty() { "no point-to-point messages".to_owned() } else { verdicts.join(", ") };
-    let _ = writeln!(text, "pairs         {all}");
+    let all = if verdicts.is_empty() { "no point-to-point messages".to_owned() } else { verdicts.join(", ") };
+    let what = if crosscheck.ranks.is_empty() { "pairs" } else { "sums " };
+    let _ = writeln!(text, "{what}         {all}");
     let Traffic { mpi_bytes, wire_bytes, retransmitted_wire_bytes, .. } = crosscheck.traffic;
     if mpi_bytes > 0 && wire_bytes > 0 {
         let share = (wire_bytes as f64 - mpi_bytes as f64) * 100.0 / mpi_bytes as f64;
@@ -52,9 +56,11 @@ fn head(text: &mut String, crosscheck: &Crosscheck) {
             bytes(mpi_bytes)
         );
     }
-    let is_part = crosscheck.pairs.iter().any(|pair| pair.causes.contains(&Cause::NotCaptured));
+    let all_causes =
+        crosscheck.pairs.iter().map(|pair| &pair.causes).chain(crosscheck.ranks.iter().map(|sums| &sums.causes));
+    let is_part = all_causes.flatten().any(|cause| *cause == Cause::NotCaptured);
     let result = match (agrees(crosscheck), is_part) {
-        _ if crosscheck.pairs.is_empty() => "nothing point-to-point was compared",
+        _ if verdicts.is_empty() => "nothing point-to-point was compared",
         (true, false) => "the wire and the trace agree",
         (true, true) => "the wire and the trace agree, as far as ports were captured",
         (false, _) => "the wire and the trace DIFFER",
@@ -102,7 +108,7 @@ fn pairs(text: &mut String, crosscheck: &Crosscheck) {
             percent(wire.bytes, trace.bytes),
             all,
             pair.verdict.name().to_owned(),
-            causes(pair, ", "),
+            causes(&pair.causes, ", "),
         ]);
     }
     let _ = writeln!(text, "{}", table.trim_fmt());
@@ -113,7 +119,7 @@ fn pairs(text: &mut String, crosscheck: &Crosscheck) {
 }
 
 /// `+3`, `-2`, or nothing where they are equal.
-fn signed(wire: u64, trace: u64) -> String {
+pub(super) fn signed(wire: u64, trace: u64) -> String {
     match wire.cmp(&trace) {
         std::cmp::Ordering::Equal => "0".to_owned(),
         std::cmp::Ordering::Greater => format!("+{}", group(wire - trace)),

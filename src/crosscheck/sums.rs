@@ -1,0 +1,223 @@
+//! The comparison with sums by rank, where there is no trace: what each rank sent and received, all peers together.
+//!
+//! Sums do not say who the peer was, so what stays on a node cannot be taken out of them. But what ranks of one node send each other is sent and received
+//! there: what the wire lacks of a node's sends must be what it lacks of its receives. That finds a single byte that is wrong.
+
+use super::contexts::Contexts;
+use super::cubex::{CubeProfile, RankProfile};
+use super::placement::Placement;
+use super::trace::Sums;
+use super::verdict::{Cause, Verdict};
+use super::wire::Wire;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a rank sent or received point-to-point, in a profile of sums and on the wire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RankSums {
+    /// World rank.
+    pub rank: u32,
+    /// Sent or received.
+    pub direction: Direction,
+    /// Bytes in the profile.
+    pub trace_bytes: u64,
+    /// Bytes received that may be of these messages or of nonblocking collectives: the profile does not tell them apart.
+    pub uncertain_bytes: u64,
+    /// Calls of one message each, also those to nobody (`MPI_PROC_NULL`); `None` where persistent requests were started, any number of them.
+    pub calls: Option<u64>,
+    /// Messages on the wire, all of them.
+    pub wire: Sums,
+    /// Those of them that are the tracer's own.
+    pub tracer: Sums,
+    /// Bytes that the profile has and the wire has not, for a reason that is known.
+    pub missing_bytes: u64,
+    /// What the comparison came to.
+    pub verdict: Verdict,
+    /// What explains a difference.
+    pub causes: Vec<Cause>,
+}
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// By the rank.
+    Sent,
+    /// By the rank.
+    Received,
+}
+
+impl Direction {
+    /// The name used in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Received => "received",
+        }
+    }
+}
+
+impl RankSums {
+    /// Bytes that the wire lacks: at least, and at most.
+    fn lacking(&self) -> (i128, i128) {
+        let own = i128::from(self.wire.bytes) - i128::from(self.tracer.bytes);
+        let least = i128::from(self.trace_bytes) - own;
+        (least, least + i128::from(self.uncertain_bytes))
+    }
+
+    fn own_messages(&self) -> u64 {
+        self.wire.messages - self.tracer.messages
+    }
+}
+
+/// Compares all ranks of the profile and of the wire.
+pub(super) fn ranks(sums: &CubeProfile, wire: &Wire, placement: &Placement, tolerance_percent: f64) -> Vec<RankSums> {
+    // Which context is the tracer's own is told by when it is used; where several may be, by which of them leaves most ranks equal.
+    let candidates = Contexts::candidates(&sums.trace, wire);
+    let ways = candidates.into_iter().map(Some).chain([None]).map(|tracer| {
+        let mut rows = rows(sums, wire, tracer);
+        judge(&mut rows, wire, placement, tolerance_percent);
+        rows
+    });
+    let bad = |rows: &[RankSums]| rows.iter().filter(|row| row.verdict == Verdict::Unexplained).count();
+    ways.reduce(|best, next| if bad(&next) < bad(&best) { next } else { best }).unwrap_or_default()
+}
+
+/// Both directions of each rank, not yet judged.
+fn rows(sums: &CubeProfile, wire: &Wire, tracer: Option<u32>) -> Vec<RankSums> {
+    let mut on_wire: BTreeMap<(u32, Direction), (Sums, Sums)> = BTreeMap::new();
+    for ((src, dst), envelope, stream) in wire.messages() {
+        let stream = Sums { messages: stream.messages, bytes: stream.mpi_bytes };
+        let is_tracers = tracer.is_some() && envelope.map(|envelope| envelope.context) == tracer;
+        for end in [(src, Direction::Sent), (dst, Direction::Received)] {
+            let (all, own) = on_wire.entry(end).or_default();
+            *all += stream;
+            if is_tracers {
+                *own += stream;
+            }
+        }
+    }
+    let ranks: BTreeSet<u32> = sums.ranks.keys().copied().chain(on_wire.keys().map(|(rank, _)| *rank)).collect();
+    let ends = ranks.into_iter().flat_map(|rank| [(rank, Direction::Sent), (rank, Direction::Received)]);
+    let row = |(rank, direction)| {
+        let RankProfile {
+            sent_bytes,
+            received_bytes,
+            completed_bytes,
+            nonblocking,
+            send_calls,
+            receive_calls,
+            start_calls,
+            ..
+        } = sums.ranks.get(&rank).copied().unwrap_or_default();
+        let (trace_bytes, uncertain_bytes) = match (direction, nonblocking) {
+            (Direction::Sent, _) => (sent_bytes, 0),
+            // All that is completed are messages.
+            (Direction::Received, 0) => (received_bytes.saturating_add(completed_bytes), 0),
+            (Direction::Received, _) => (received_bytes, completed_bytes),
+        };
+        let calls = if direction == Direction::Sent { send_calls } else { receive_calls };
+        let (wire, tracer) = on_wire.get(&(rank, direction)).copied().unwrap_or_default();
+        RankSums {
+            rank,
+            direction,
+            trace_bytes,
+            uncertain_bytes,
+            calls: (start_calls == 0).then_some(calls),
+            wire,
+            tracer,
+            missing_bytes: 0,
+            verdict: Verdict::Equal,
+            causes: Vec::new(),
+        }
+    };
+    ends.map(row).collect()
+}
+
+/// What the wire lacks of the sends and of the receives of some ranks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Balance {
+    sent: i128,
+    received: (i128, i128),
+    /// The wire has more than the profile.
+    is_exceeded: bool,
+}
+
+impl Balance {
+    fn add(&mut self, row: &RankSums) {
+        let (least, most) = row.lacking();
+        self.is_exceeded |= most < 0 || row.calls.is_some_and(|calls| row.own_messages() > calls);
+        match row.direction {
+            Direction::Sent => self.sent += least,
+            Direction::Received => {
+                self.received.0 += least;
+                self.received.1 += most;
+            }
+        }
+    }
+
+    /// What is lacking of the sends is lacking of the receives.
+    fn is_even(&self) -> bool {
+        !self.is_exceeded && (self.received.0..=self.received.1).contains(&self.sent)
+    }
+}
+
+fn judge(rows: &mut [RankSums], wire: &Wire, placement: &Placement, tolerance_percent: f64) {
+    let node = |rank: u32| placement.node(rank).map_or_else(|| format!("rank {rank}"), str::to_owned);
+    let mut nodes: BTreeMap<String, Balance> = BTreeMap::new();
+    let mut all = Balance::default();
+    for row in rows.iter() {
+        nodes.entry(node(row.rank)).or_default().add(row);
+        all.add(row);
+    }
+    let odd: BTreeSet<&String> = nodes.iter().filter(|(_, balance)| !balance.is_even()).map(|(node, _)| node).collect();
+    // Ports that were not captured lack at both ends, and no packet between two of them was seen.
+    let is_seen_between_odd = wire.traffic.iter().any(|((src, dst), traffic)| {
+        let ends = [node(*src), node(*dst)];
+        traffic.packets > 0 && ends[0] != ends[1] && ends.iter().all(|end| odd.contains(end))
+    });
+    let ports_explain = all.is_even() && !is_seen_between_odd;
+    for row in rows {
+        let (least, most) = row.lacking();
+        let is_odd = odd.contains(&node(row.rank));
+        let lost_packets = wire.lost_packets(|src, dst| match row.direction {
+            Direction::Sent => src == row.rank,
+            Direction::Received => dst == row.rank,
+        });
+        let missing = row.calls.map(|calls| calls.saturating_sub(row.own_messages()));
+        let is_exceeded = most < 0 || row.calls.is_some_and(|calls| row.own_messages() > calls);
+        let mut causes = BTreeSet::new();
+        if row.tracer.messages > 0 {
+            causes.insert(Cause::Tracer);
+        }
+        if row.uncertain_bytes > 0 {
+            causes.insert(Cause::Nonblocking);
+        }
+        let known = match (is_odd, ports_explain) {
+            _ if is_exceeded => None,
+            _ if least <= 0 => Some(None),
+            (false, _) => Some(Some(Cause::SameNode)),
+            (true, true) => Some(Some(Cause::NotCaptured)),
+            (true, false) => {
+                missing.is_some_and(|missing| missing > 0 && missing <= lost_packets).then_some(Some(Cause::Lost))
+            }
+        };
+        if let Some(cause) = known {
+            // What may be of collectives is not known to be missing.
+            row.missing_bytes = u64::try_from(least).unwrap_or(0);
+            causes.extend(cause);
+        }
+        row.verdict = match known {
+            // A node whose sums contradict each other, without a rank that is wrong by itself.
+            None => Verdict::Unexplained,
+            Some(_) if causes.is_empty() => Verdict::Equal,
+            Some(_) => Verdict::Explained,
+        };
+        let within = |bytes: i128| bytes.unsigned_abs() as f64 * 100.0 <= tolerance_percent * row.trace_bytes as f64;
+        if row.verdict == Verdict::Unexplained && tolerance_percent > 0.0 && within(least) {
+            row.verdict = Verdict::Tolerated;
+        }
+        row.causes = causes.into_iter().collect();
+    }
+}
