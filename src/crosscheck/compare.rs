@@ -8,6 +8,9 @@ use super::wire::{Traffic, Wire};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What one packet can hold.
+const LARGEST_MTU_BYTES: u64 = 4096;
+
 /// Two ranks, sender and receiver, in the trace and on the wire.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
@@ -23,8 +26,8 @@ pub struct Pair {
     pub tracer: Sums,
     /// Messages that the trace has and the wire has not, for a reason that is known.
     pub missing: Sums,
-    /// Messages that count on the wire once more than they were sent, as their packets were sent again.
-    pub repeated: Sums,
+    /// What counts on the wire beyond the trace, for a reason that is known: messages whose packets were sent again, and lengths over holes.
+    pub beyond: Sums,
     /// What the comparison came to.
     pub verdict: Verdict,
     /// What explains a difference.
@@ -59,9 +62,9 @@ impl Pair {
     #[must_use]
     pub fn excess(&self) -> (i128, i128) {
         let of = |of: fn(&Sums) -> u64| {
-            let [wire, tracer, trace, missing, repeated] =
-                [self.wire, self.tracer, self.trace, self.missing, self.repeated].map(|sums| i128::from(of(&sums)));
-            wire - tracer - trace + missing - repeated
+            let [wire, tracer, trace, missing, beyond] =
+                [self.wire, self.tracer, self.trace, self.missing, self.beyond].map(|sums| i128::from(of(&sums)));
+            wire - tracer - trace + missing - beyond
         };
         (of(|sums| sums.messages), of(|sums| sums.bytes))
     }
@@ -228,7 +231,7 @@ impl Side {
         if self.tracer.messages > 0 {
             causes.insert(Cause::Tracer);
         }
-        let (mut missing, mut repeated) = (Sums::default(), Sums::default());
+        let (mut missing, mut beyond) = (Sums::default(), Sums::default());
         let mut differences = Vec::new();
         let tags: BTreeSet<Option<i32>> = self.trace.keys().chain(self.wire.keys()).copied().collect();
         for tag in tags {
@@ -248,23 +251,19 @@ impl Side {
                 missing += Sums { messages, bytes };
                 continue;
             }
-            let beyond = found.messages.checked_sub(expected.messages).zip(found.bytes.checked_sub(expected.bytes));
-            if let Some((messages, bytes)) =
-                beyond.filter(|(messages, _)| seen.may_repeat(repeated.messages + messages))
-            {
+            let more = found.messages.checked_sub(expected.messages).zip(found.bytes.checked_sub(expected.bytes));
+            if let Some((messages, bytes)) = more.filter(|(messages, _)| seen.may_repeat(beyond.messages + messages)) {
                 causes.insert(Cause::Retransmission);
-                repeated += Sums { messages, bytes };
+                beyond += Sums { messages, bytes };
                 continue;
             }
-            let communicators = self.communicators.get(&tag).into_iter().flatten();
-            let label = |index: &u32| trace.communicators.get(*index as usize).map(super::trace::Communicator::label);
-            differences.push(Difference {
-                tag,
-                communicators: communicators.filter_map(label).collect(),
-                contexts: self.contexts.get(&tag).into_iter().flatten().copied().collect(),
-                trace: expected,
-                wire: found,
-            });
+            differences.push(self.difference(tag, trace));
+        }
+        if let Some((lacking, more_bytes)) = seen.over_holes(&differences, lost + missing.messages) {
+            causes.insert(Cause::Lost);
+            missing += lacking;
+            beyond.bytes += more_bytes;
+            differences.clear();
         }
         let mut pair = Pair {
             src,
@@ -273,7 +272,7 @@ impl Side {
             wire: on_wire,
             tracer: self.tracer,
             missing,
-            repeated,
+            beyond,
             verdict: Verdict::Equal,
             causes: causes.into_iter().collect(),
             differences,
@@ -299,6 +298,19 @@ impl Side {
             pair.causes.push(Cause::Retransmission);
         }
         pair
+    }
+
+    /// Messages of a tag, on both sides.
+    fn difference(&self, tag: Option<i32>, trace: &Trace) -> Difference {
+        let communicators = self.communicators.get(&tag).into_iter().flatten();
+        let label = |index: &u32| trace.communicators.get(*index as usize).map(super::trace::Communicator::label);
+        Difference {
+            tag,
+            communicators: communicators.filter_map(label).collect(),
+            contexts: self.contexts.get(&tag).into_iter().flatten().copied().collect(),
+            trace: self.trace.get(&tag).copied().unwrap_or_default(),
+            wire: self.wire.get(&tag).copied().unwrap_or_default(),
+        }
     }
 
     /// Takes eztrace's own messages out of those of the wire: at the end each rank sends rank 0 of `MPI_COMM_WORLD` two of tag 17 (4 bytes
@@ -345,6 +357,25 @@ impl Seen {
         } else {
             None
         }
+    }
+
+    /// What is lacking, and the bytes that are too many, where lost packets may be why: with some libraries the length of a message is that of its packets, and
+    /// where the end of one and the start of another are lost, the first is as long as both. `before` messages of other tags are missing too.
+    fn over_holes(&self, differences: &[Difference], before: u64) -> Option<(Sums, u64)> {
+        let mut lacking = Sums::default();
+        let (mut expected_bytes, mut found_bytes) = (0_u64, 0_u64);
+        for Difference { trace, wire, .. } in differences {
+            lacking.messages += trace.messages.checked_sub(wire.messages)?;
+            expected_bytes = expected_bytes.saturating_add(trace.bytes);
+            found_bytes = found_bytes.saturating_add(wire.bytes);
+        }
+        lacking.bytes = expected_bytes.saturating_sub(found_bytes);
+        let more_bytes = found_bytes.saturating_sub(expected_bytes);
+        let lost = self.traffic.lost_packets;
+        let is_possible = lacking.messages > 0
+            && before + lacking.messages <= lost
+            && more_bytes <= lost.saturating_mul(LARGEST_MTU_BYTES);
+        is_possible.then_some((lacking, more_bytes))
     }
 
     /// True where so many messages may have been counted twice: what is sent again is told from what is new by its number, until so much was lost that

@@ -163,24 +163,66 @@ impl Balance {
     }
 }
 
-fn judge(rows: &mut [RankSums], wire: &Wire, placement: &Placement, tolerance_percent: f64) {
-    let node = |rank: u32| placement.node(rank).map_or_else(|| format!("rank {rank}"), str::to_owned);
-    let mut nodes: BTreeMap<String, Balance> = BTreeMap::new();
-    let mut all = Balance::default();
-    for row in rows.iter() {
-        nodes.entry(node(row.rank)).or_default().add(row);
-        all.add(row);
+/// Nodes that lack something, told by what is lacking.
+#[derive(Default)]
+struct Lacking {
+    /// Node of each rank, by a number.
+    nodes: BTreeMap<u32, usize>,
+    /// Nodes that send something else than they receive.
+    odd: BTreeSet<usize>,
+    /// Ports that were not captured may be why the odd ones lack something: as much at both ends, and no packet between two of them was seen.
+    ports_explain_odd: bool,
+    /// Nodes of one rank, which lack as much at both ends, and so does another node, of which no packet to or from it was seen. That it talks to itself
+    /// is less likely.
+    apart: BTreeSet<usize>,
+}
+
+impl Lacking {
+    fn of(rows: &[RankSums], wire: &Wire, placement: &Placement) -> Self {
+        let mut lacking = Self::default();
+        let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
+        let mut ranks: Vec<BTreeSet<u32>> = Vec::new();
+        for rank in rows.iter().map(|row| row.rank).chain(wire.traffic.keys().flat_map(|(src, dst)| [*src, *dst])) {
+            let name = placement.node(rank).map_or_else(|| format!("rank {rank}"), str::to_owned);
+            let number = *numbers.entry(name).or_insert(ranks.len());
+            if number == ranks.len() {
+                ranks.push(BTreeSet::new());
+            }
+            ranks[number].insert(rank);
+            lacking.nodes.insert(rank, number);
+        }
+        let (mut balances, mut all) = (vec![Balance::default(); ranks.len()], Balance::default());
+        let mut lacks = BTreeSet::new();
+        for row in rows {
+            balances[lacking.nodes[&row.rank]].add(row);
+            all.add(row);
+            if row.lacking().0 > 0 {
+                lacks.insert(lacking.nodes[&row.rank]);
+            }
+        }
+        lacking.odd = (0..ranks.len()).filter(|node| !balances[*node].is_even()).collect();
+        let mut seen: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); ranks.len()];
+        for ((src, dst), _) in wire.traffic.iter().filter(|(_, traffic)| traffic.packets > 0) {
+            let [src, dst] = [src, dst].map(|rank| lacking.nodes[rank]);
+            seen[src].insert(dst);
+            seen[dst].insert(src);
+        }
+        let is_seen_odd =
+            lacking.odd.iter().any(|node| seen[*node].iter().any(|other| other != node && lacking.odd.contains(other)));
+        lacking.ports_explain_odd = all.is_even() && !is_seen_odd;
+        let is_apart = |node: &usize| {
+            ranks[*node].len() == 1 && lacks.iter().any(|other| other != node && !seen[*node].contains(other))
+        };
+        lacking.apart = lacks.iter().copied().filter(|node| all.is_even() && is_apart(node)).collect();
+        lacking
     }
-    let odd: BTreeSet<&String> = nodes.iter().filter(|(_, balance)| !balance.is_even()).map(|(node, _)| node).collect();
-    // Ports that were not captured lack at both ends, and no packet between two of them was seen.
-    let is_seen_between_odd = wire.traffic.iter().any(|((src, dst), traffic)| {
-        let ends = [node(*src), node(*dst)];
-        traffic.packets > 0 && ends[0] != ends[1] && ends.iter().all(|end| odd.contains(end))
-    });
-    let ports_explain = all.is_even() && !is_seen_between_odd;
+}
+
+fn judge(rows: &mut [RankSums], wire: &Wire, placement: &Placement, tolerance_percent: f64) {
+    let lacking = Lacking::of(rows, wire, placement);
     for row in rows {
         let (least, most) = row.lacking();
-        let is_odd = odd.contains(&node(row.rank));
+        let node = lacking.nodes[&row.rank];
         let lost_packets = wire.lost_packets(|src, dst| match row.direction {
             Direction::Sent => src == row.rank,
             Direction::Received => dst == row.rank,
@@ -194,9 +236,10 @@ fn judge(rows: &mut [RankSums], wire: &Wire, placement: &Placement, tolerance_pe
         if row.uncertain_bytes > 0 {
             causes.insert(Cause::Nonblocking);
         }
-        let known = match (is_odd, ports_explain) {
+        let known = match (lacking.odd.contains(&node), lacking.ports_explain_odd) {
             _ if is_exceeded => None,
             _ if least <= 0 => Some(None),
+            (false, _) if lacking.apart.contains(&node) => Some(Some(Cause::NotCaptured)),
             (false, _) => Some(Some(Cause::SameNode)),
             (true, true) => Some(Some(Cause::NotCaptured)),
             (true, false) => {

@@ -125,10 +125,20 @@ struct Run {
     mtu_bytes: u16,
     /// Payload of its last packet.
     last_bytes: u16,
+    /// The first number behind it at which something else was seen: its message ends before.
+    other: Option<i64>,
     seen: Transport,
 }
 
 impl Assembly {
+    /// Notes a request that is none of these packets, or begins a message: the message before it has ended, whether that was seen or not.
+    #[inline]
+    pub(super) fn other(&mut self, number: i64) {
+        if let Some(run) = self.runs.iter_mut().rev().find(|run| run.start < number).filter(|run| !run.has_last) {
+            run.other = Some(run.other.map_or(number, |other| other.min(number)));
+        }
+    }
+
     /// Takes a First, Middle or Last packet with its unwrapped PSN. `first` is what a First shows of its message; `keep` asks for
     /// payload to be kept: of a message that needs it, or of one whose start is missing and which may. Gives the message that is complete now.
     pub(super) fn packet(
@@ -166,6 +176,9 @@ impl Assembly {
         keep: bool,
     ) -> Option<Transport> {
         let has_first = first.is_some();
+        if has_first {
+            self.other(number);
+        }
         let mut seen = first.unwrap_or_else(|| Transport::new(packet, None, None));
         if keep {
             seen.keep(payload);
@@ -177,6 +190,7 @@ impl Assembly {
             has_last: packet.opcode().is_last(),
             mtu_bytes: packet.payload_bytes,
             last_bytes: packet.payload_bytes,
+            other: None,
             seen,
         };
         let mut at = self.runs.partition_point(|other| other.start < number);
@@ -199,6 +213,7 @@ impl Assembly {
         run.end = next.end;
         run.has_last = next.has_last;
         run.last_bytes = next.last_bytes;
+        run.other = next.other;
         run.seen.add(next.seen);
     }
 
@@ -209,8 +224,11 @@ impl Assembly {
 
     /// What is left of the oldest message: its runs up to the one that ends it, or to the start of the next.
     pub(super) fn oldest(&mut self) -> Option<Transport> {
-        let ends =
-            |index: usize| self.runs[index].has_last || self.runs.get(index + 1).is_some_and(|next| next.has_first);
+        let ends = |index: usize| {
+            let run = &self.runs[index];
+            let is_another = |next: &Run| next.has_first || run.other.is_some_and(|other| other < next.start);
+            run.has_last || self.runs.get(index + 1).is_some_and(is_another)
+        };
         let count = (0..self.runs.len()).find(|&index| ends(index)).map_or(self.runs.len(), |index| index + 1);
         let mut runs = self.runs.drain(..count);
         let mut message = runs.next()?;
@@ -309,6 +327,31 @@ mod tests {
         assert_eq!((message.message_bytes, message.payload_bytes), (Some(3 * 4096 + 1), 4097));
         assert!(message.started && !message.complete);
         assert!(assembly.oldest().is_none());
+    }
+
+    #[test]
+    fn what_came_between_tells_messages_apart() {
+        let mut assembly = Assembly::default();
+        feed(&mut assembly, FIRST, 10, MTU_BYTES);
+        // Last 11 is lost, 12 is another request, First 13 is lost.
+        assembly.other(12);
+        feed(&mut assembly, LAST, 14, 1);
+        let endless = assembly.oldest().expect("endless");
+        assert!(endless.started && endless.message_bytes.is_none());
+        let headless = assembly.oldest().expect("headless");
+        assert!(!headless.started && headless.psn == 14);
+        // A message that is complete by now is another request too.
+        feed(&mut assembly, FIRST, 20, MTU_BYTES);
+        feed(&mut assembly, FIRST, 22, MTU_BYTES);
+        feed(&mut assembly, LAST, 23, 7).expect("complete");
+        feed(&mut assembly, LAST, 25, 1);
+        assert!(assembly.oldest().expect("endless").message_bytes.is_none());
+        // What comes before its end does not end it.
+        assert!(assembly.oldest().is_some_and(|headless| !headless.started));
+        feed(&mut assembly, FIRST, 30, MTU_BYTES);
+        assembly.other(29);
+        feed(&mut assembly, LAST, 32, 1);
+        assert_eq!(assembly.oldest().expect("both ends").message_bytes, Some(2 * 4096 + 1));
     }
 
     #[test]

@@ -135,8 +135,14 @@ impl Tracker {
                 health::insert(&mut health.asked, number, end);
             }
         }
+        let mut gaps = region(&requests);
+        // What was acknowledged beyond the last that was seen. A READ of unknown span may be what reaches so far.
+        let seen_upto = requests.last().map_or(limit, |last| last.1.max(from));
+        if health.guessed.is_empty() && (1..=MAX_HOLE).contains(&limit.saturating_sub(seen_upto)) {
+            gaps.push((seen_upto, limit));
+        }
         let mut loss = Loss::default();
-        for (start, end) in region(&requests) {
+        for (start, end) in gaps {
             let answered = overlap(&responses, start, end);
             let unanswered = (end - start).cast_unsigned() - answered;
             // What was answered with data was asked for: by one READ for each first response, or one whose first response is missing too.

@@ -23,6 +23,9 @@ impl Tracker {
         events: &mut Events,
     ) {
         let opcode = packet.opcode();
+        if !(opcode.is_middle() || opcode.is_last() || opcode.is_first()) {
+            self.connections[id as usize].assembly.other(number);
+        }
         if !(opcode.is_send() || opcode.is_write()) {
             if opcode.is_atomic() {
                 self.messages.atomic(id, packet);

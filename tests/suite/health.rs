@@ -88,7 +88,7 @@ pub(crate) fn packets(file: &[u8]) -> Vec<Packet> {
 }
 
 /// Steps from one PSN to another, forwards or backwards.
-fn steps(from: u32, to: u32) -> i64 {
+pub(crate) fn steps(from: u32, to: u32) -> i64 {
     i64::from((to.wrapping_sub(from) << 8).cast_signed() >> 8)
 }
 
