@@ -196,16 +196,19 @@ fn profiles_are_shown_as_a_table_and_draw_no_pairs() {
     assert!(ran.stderr.contains("draw pairs of ranks"), "{}", ran.stderr);
 }
 
+/// Files of a profile.
+type Files = BTreeMap<&'static str, Vec<u8>>;
+
 /// A profile built by hand: big-endian, a dense index, a tree in which order matters, two threads of a rank.
-fn built(folder: &Path, change: impl Fn(&mut BTreeMap<&'static str, Vec<u8>>)) -> PathBuf {
+fn built(folder: &Path, change: impl Fn(&mut Files)) -> PathBuf {
     let region =
         |id: u32, name: &str, role: &str| format!("<region id='{id}'><name>{name}</name><role>{role}</role></region>");
     let metric = |id: u32, name: &str| {
         format!("<metric id='{id}' type='EXCLUSIVE'><uniq_name>{name}</uniq_name><dtype>UINT64</dtype></metric>")
     };
     let group = |rank: u32, locations: &[u32]| {
-        let locations: String =
-            locations.iter().map(|id| format!("<location Id='{id}'><rank>0</rank></location>")).collect();
+        let location = |id: &u32| ["<location Id='", &id.to_string(), "'><rank>0</rank></location>"].concat();
+        let locations: String = locations.iter().map(location).collect();
         format!(
             "<systemtreenode Id='{rank}'><name>node n{rank}</name><class>node</class><locationgroup Id='{rank}'><rank>{rank}</rank>\
              <type>process</type>{locations}</locationgroup></systemtreenode>"
@@ -228,7 +231,7 @@ fn built(folder: &Path, change: impl Fn(&mut BTreeMap<&'static str, Vec<u8>>)) -
         b"CUBEX.DATA".iter().copied().chain(values.iter().flat_map(|value| value.to_be_bytes())).collect()
     };
     let head = |form: u8| [&b"CUBEX.INDEX"[..], &1_u32.to_be_bytes(), &[0, 0, form]].concat();
-    let mut files: BTreeMap<&'static str, Vec<u8>> = BTreeMap::new();
+    let mut files = Files::new();
     files.insert("anchor.xml", anchor.into_bytes());
     files.insert("4.index", head(0));
     // Rows: main, work, MPI_Send, MPI_Recv; columns: locations.
@@ -263,7 +266,7 @@ fn calls_are_found_by_their_place_in_the_tree() {
 #[test]
 fn broken_profiles_are_refused_with_the_reason() {
     let folder = tempfile::tempdir().expect("folder");
-    let refused = |change: &dyn Fn(&mut BTreeMap<&'static str, Vec<u8>>), expected: &str| {
+    let refused = |change: &dyn Fn(&mut Files), expected: &str| {
         let error = cubex::read(&built(folder.path(), change)).expect_err(expected).to_string();
         assert!(error.contains(expected) && error.contains("built.cubex"), "{error}");
     };
@@ -302,7 +305,7 @@ fn broken_profiles_are_refused_with_the_reason() {
 fn profiles_of_any_depth_and_size_are_read() {
     const LEVELS: usize = 100_000;
     let folder = tempfile::tempdir().expect("folder");
-    let deep = |files: &mut BTreeMap<&'static str, Vec<u8>>| {
+    let deep = |files: &mut Files| {
         let anchor = format!(
             "<cube><program><region id='0'><name>f</name></region>{}{}</program><system><locationgroup Id='0'><rank>0</rank>\
              <location Id='0'/></locationgroup></system></cube>",
@@ -312,7 +315,7 @@ fn profiles_of_any_depth_and_size_are_read() {
         files.insert("anchor.xml", anchor.into_bytes());
     };
     assert_eq!(sums(&built(folder.path(), deep)).ranks.len(), 1);
-    let huge = |files: &mut BTreeMap<&'static str, Vec<u8>>| {
+    let huge = |files: &mut Files| {
         files.get_mut("4.data").expect("data")[10..].fill(0xFF);
     };
     let sums = sums(&built(folder.path(), huge));
