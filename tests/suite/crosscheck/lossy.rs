@@ -240,7 +240,7 @@ const BETWEEN_NS: i64 = 2_000_000;
 #[test]
 fn what_came_before_or_after_the_capture_is_explained_and_nothing_else_is() {
     let names =
-        ["ompi-rc-ring2", "ompi-openib-ring2", "mpich-rc-ring2", "scorep-ompi-rc-mixed-2x2", "scorep-ompi-rc-halo-4x1"];
+        ["ompi-rc-ring2", "ompi-openib-ring2", "mpich-rc-ring2", "scorep-ompi-rc-mixed-2x2", "scorep-ompi-rc-ring-2x1"];
     in_parallel(&names, |_, name| {
         let run = runs::named(name);
         let trace = read(&archive(&run).expect("archive"));
