@@ -5,8 +5,8 @@ use super::files::Outputs;
 use super::input::{self, Needs, UsageError};
 use super::{files, output};
 use crate::crosscheck::cubex::{self, CubeProfile};
-use crate::crosscheck::{self, Moments, Placement, Trace, WireKey};
-use crate::model::{PacketRecord, Profile};
+use crate::crosscheck::{self, Placement, Singles, Trace};
+use crate::model::Profile;
 use crate::pipeline;
 use crate::report::crosscheck as report;
 use crate::report::figure;
@@ -66,11 +66,11 @@ pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
         anyhow::Ok(Placement::parse(path, &text, &trace.all_ranks())?)
     });
     let placement = placement.transpose()?;
-    let (profile, moments) = read_wire(args)?;
+    let (profile, singles) = read_wire(args, !trace.rma.is_empty())?;
     let placement = placement.unwrap_or_else(|| Placement::of(trace, &profile));
     let options = crosscheck::Options { tolerance_percent: args.tolerance, collectives_only: args.collectives_only };
     let result = match &given {
-        Given::Trace(trace) => crosscheck::crosscheck(trace, &profile, &moments, &placement, &options)?,
+        Given::Trace(trace) => crosscheck::crosscheck(trace, &profile, &singles, &placement, &options)?,
         Given::Sums(sums) => crosscheck::crosscheck_sums(sums, &profile, &placement, &options)?,
     };
     // Before the text: its reader may go away, and the figures are wanted all the same.
@@ -88,27 +88,21 @@ pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
     Ok(input::exit_code(&args.reading, &profile.coverage))
 }
 
-/// Reads a profile, or captures with the times of all messages.
-fn read_wire(args: &Crosscheck) -> anyhow::Result<(Profile, Moments<WireKey>)> {
-    let mut moments = Moments::default();
+/// Reads a profile, or captures with all messages.
+fn read_wire(args: &Crosscheck, with_rdma: bool) -> anyhow::Result<(Profile, Singles)> {
     if args.inputs.iter().any(|path| pipeline::is_profile(path)) {
-        return Ok((input::profile(&args.inputs, &args.reading, Needs::default())?, moments));
+        return Ok((input::profile(&args.inputs, &args.reading, Needs::default())?, Singles::default()));
     }
     input::check_captures("crosscheck", &args.inputs)?;
     let mut options = input::options(&args.inputs, &args.reading)?;
     options.bin_ns = None;
     (options.read_times, options.read_sizes) = (false, false);
-    let mut stream = input::messages(&args.inputs, &options, false)?;
+    let mut singles = Singles::new(with_rdma);
+    let mut stream = input::messages(&args.inputs, &options, with_rdma)?;
     for row in stream.by_ref() {
-        let row = row?;
-        let envelope =
-            row.identity().filter(|identity| !identity.collective && row.raw.times_ns.0 != PacketRecord::NO_TIME);
-        if let (Some(src), Some(dst), Some(identity)) = (row.src_rank, row.dst_rank, envelope) {
-            moments.add((src, dst, identity.context, identity.tag), row.raw.times_ns.0);
-        }
+        singles.add(&row?);
     }
-    moments.sort();
-    Ok((stream.profile().clone(), moments))
+    Ok((stream.profile().clone(), singles.sorted()))
 }
 
 /// What the wire is held against.

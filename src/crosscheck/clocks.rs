@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 const MAX_SLOPE: f64 = 3e-3;
 
 /// Which messages on the wire are one stream: sender, receiver, context and tag.
-pub type WireKey = (u32, u32, u32, i32);
+pub(super) type WireKey = (u32, u32, u32, i32);
 
 /// Clocks of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -64,6 +64,11 @@ impl Contexts {
         contexts
     }
 
+    /// That of the tracer alone.
+    pub(super) fn of_tracer(tracer: Option<u32>) -> Self {
+        Self { own: BTreeSet::new(), tracer }
+    }
+
     /// Contexts that may be the tracer's own, where nothing tells the communicators of the program: the likeliest first.
     pub(super) fn candidates(trace: &Trace, wire: &Wire) -> Vec<u32> {
         tracers(trace, wire, &worlds(wire).collect())

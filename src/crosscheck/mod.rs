@@ -16,20 +16,23 @@ mod compare;
 mod contexts;
 pub mod cubex;
 mod moments;
+mod one_sided;
 pub mod otf2;
 mod placement;
+mod singles;
 mod sums;
 pub mod table;
 mod trace;
 mod verdict;
 mod wire;
 
-pub use clocks::{Clocks, Delays, RankClock, WireKey};
+pub use clocks::{Clocks, Delays, RankClock};
 pub use collectives::{CollectiveCalls, CollectivePair};
 pub use compare::{Difference, Pair};
-pub use moments::Moments;
+pub use one_sided::{OneSided, OneSidedResult};
 pub use otf2::TraceError;
 pub use placement::Placement;
+pub use singles::Singles;
 pub use sums::{Direction, RankSums};
 pub use trace::{Sums, Trace, Tracer};
 pub use verdict::{Cause, Verdict};
@@ -68,7 +71,7 @@ pub struct Crosscheck {
     pub collective_calls: Vec<CollectiveCalls>,
     /// Collective operations by pair of ranks on different nodes, sorted by operation, sender and receiver.
     pub collectives: Vec<CollectivePair>,
-    /// One-sided operations in the trace between ranks on different nodes.
+    /// One-sided operations in the trace.
     pub one_sided: Vec<OneSided>,
     /// Things the reader of the result must know, one sentence each.
     pub notes: Vec<String>,
@@ -85,17 +88,6 @@ pub struct Traffic {
     pub wire_bytes: u64,
     /// Those of packets that were sent again.
     pub retransmitted_wire_bytes: u64,
-}
-
-/// One-sided operations between two ranks, as the trace has them. On the wire they are READs, WRITEs and atomics without an envelope.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct OneSided {
-    /// World rank that the bytes come from.
-    pub src: u32,
-    /// World rank that they go to.
-    pub dst: u32,
-    /// Operations and bytes.
-    pub trace: Sums,
 }
 
 /// A comparison that would say nothing.
@@ -150,18 +142,18 @@ pub struct Options {
     pub collectives_only: bool,
 }
 
-/// Compares a trace with a profile. `moments` are the times of the messages on the wire, where captures were read.
+/// Compares a trace with a profile. `singles` are the messages on the wire, where captures were read.
 pub fn crosscheck(
     trace: &Trace,
     profile: &Profile,
-    moments: &Moments<WireKey>,
+    singles: &Singles,
     placement: &Placement,
     options: &Options,
 ) -> Result<Crosscheck, CrosscheckError> {
     let wire = read_wire(profile)?;
     let contexts = Contexts::find(trace, &wire);
     let mut notes = trace.notes.clone();
-    let clocks = clocks::fit(trace, &wire, moments, &contexts);
+    let clocks = clocks::fit(trace, &wire, &singles.moments, &contexts);
     let outside = clocks::outside(trace, &clocks, captured_ns(profile));
     let known = compare::Known { wire: &wire, contexts: &contexts, placement, outside: &outside };
     let mut pairs = compare::pairs(trace, &known, options.tolerance_percent);
@@ -179,7 +171,6 @@ pub fn crosscheck(
                 .to_owned(),
         );
     }
-    let one_sided = trace.rma.iter().filter(|((src, dst), _)| !placement.is_same_node(*src, *dst));
     Ok(Crosscheck {
         trace: trace.name.clone(),
         tracer: trace.tracer.name().to_owned(),
@@ -193,7 +184,7 @@ pub fn crosscheck(
         clocks,
         collective_calls: collectives::calls(trace),
         collectives,
-        one_sided: one_sided.map(|(&(src, dst), &trace)| OneSided { src, dst, trace }).collect(),
+        one_sided: one_sided::pairs(trace, singles, placement),
         notes,
     })
 }
@@ -207,11 +198,10 @@ pub fn crosscheck_sums(
 ) -> Result<Crosscheck, CrosscheckError> {
     let wire = read_wire(profile)?;
     let trace = &sums.trace;
-    let ranks = if options.collectives_only {
-        Vec::new()
-    } else {
-        sums::ranks(sums, &wire, placement, options.tolerance_percent)
-    };
+    let (mut ranks, tracer) = sums::ranks(sums, &wire, placement, options.tolerance_percent);
+    if options.collectives_only {
+        ranks.clear();
+    }
     let has_any = |row: &RankSums| row.trace_bytes > 0 || row.uncertain_bytes > 0 || row.calls != Some(0);
     let sent = || ranks.iter().filter(|row| row.direction == Direction::Sent);
     let on_wire: u64 = sent().map(|row| row.wire.messages - row.tracer.messages).sum();
@@ -225,7 +215,7 @@ pub fn crosscheck_sums(
     }
     let mut notes = trace.notes.clone();
     notes.extend(remarks_on_ranks(trace, &wire, placement));
-    let (collectives, _) = collectives::pairs(trace, &wire, &Contexts::default(), placement);
+    let (collectives, _) = collectives::pairs(trace, &wire, &Contexts::of_tracer(tracer), placement);
     Ok(Crosscheck {
         trace: trace.name.clone(),
         tracer: trace.tracer.name().to_owned(),

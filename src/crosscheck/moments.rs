@@ -9,7 +9,7 @@ const MAX_MOMENTS: usize = 1 << 21;
 
 /// Times by stream.
 #[derive(Clone, Debug)]
-pub struct Moments<K> {
+pub(super) struct Moments<K> {
     /// `None` once there were too many.
     streams: Option<HashMap<K, Vec<i64>>>,
     count: usize,
@@ -23,7 +23,7 @@ impl<K> Default for Moments<K> {
 
 impl<K: Eq + Hash> Moments<K> {
     /// Adds the time of a message.
-    pub fn add(&mut self, key: K, time_ns: i64) {
+    pub(super) fn add(&mut self, key: K, time_ns: i64) {
         self.count += 1;
         if self.count > MAX_MOMENTS {
             self.streams = None;
@@ -34,12 +34,12 @@ impl<K: Eq + Hash> Moments<K> {
     }
 
     /// Sorts the times of each stream.
-    pub fn sort(&mut self) {
+    pub(super) fn sort(&mut self) {
         self.streams.iter_mut().flat_map(HashMap::values_mut).for_each(|times| times.sort_unstable());
     }
 
     /// The times of a stream; `None` where they were not kept.
-    pub fn of(&self, key: &K) -> Option<&[i64]> {
+    pub(super) fn of(&self, key: &K) -> Option<&[i64]> {
         self.streams.as_ref()?.get(key).map(Vec::as_slice)
     }
 }

@@ -71,17 +71,22 @@ impl RankSums {
     }
 }
 
-/// Compares all ranks of the profile and of the wire.
-pub(super) fn ranks(sums: &CubeProfile, wire: &Wire, placement: &Placement, tolerance_percent: f64) -> Vec<RankSums> {
-    // Which context is the tracer's own is told by when it is used; where several may be, by which of them leaves most ranks equal.
+/// Compares all ranks of the profile and of the wire. Also says which context is the tracer's own.
+pub(super) fn ranks(
+    sums: &CubeProfile,
+    wire: &Wire,
+    placement: &Placement,
+    tolerance_percent: f64,
+) -> (Vec<RankSums>, Option<u32>) {
+    // That is told by when a context is used; where several may be, by which of them leaves fewest ranks that differ.
     let candidates = Contexts::candidates(&sums.trace, wire);
     let ways = candidates.into_iter().map(Some).chain([None]).map(|tracer| {
         let mut rows = rows(sums, wire, tracer);
         judge(&mut rows, wire, placement, tolerance_percent);
-        rows
+        (rows, tracer)
     });
     let bad = |rows: &[RankSums]| rows.iter().filter(|row| row.verdict == Verdict::Unexplained).count();
-    ways.reduce(|best, next| if bad(&next) < bad(&best) { next } else { best }).unwrap_or_default()
+    ways.reduce(|best, next| if bad(&next.0) < bad(&best.0) { next } else { best }).unwrap_or_default()
 }
 
 /// Both directions of each rank, not yet judged.

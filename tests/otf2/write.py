@@ -2,8 +2,8 @@
 
     python3 write.py FOLDER < description.json      (Debian: apt install python3-otf2)
 
-The description has `ranks` (host, threads), `communicators` (name, members or null for MPI_COMM_SELF), `creator`, and `events`:
-[rank, thread, kind, time in nanoseconds, ...] with send, isend, recv, irecv: peer, communicator, tag, bytes; collective: operation,
+The description has `ranks` (host, threads), `communicators` (name, members or null for MPI_COMM_SELF, or name and both `groups` of an
+intercommunicator), `creator`, and `events`: [rank, thread, kind, time in nanoseconds, ...] with send, isend, recv, irecv: peer, communicator, tag, bytes; collective: operation,
 communicator, root or null, sent, received; put, get: peer, bytes; atomic: peer, sent, received; flush; work (a function call).
 """
 
@@ -14,6 +14,11 @@ import otf2
 from otf2.enums import CollectiveOp, GroupType, LocationGroupType, Paradigm, RmaAtomicType
 
 NO_ROOT = 0xFFFFFFFF  # OTF2_COLLECTIVE_ROOT_NONE
+
+# The module (3.0.2) takes an intercommunicator for a communicator with more fields, and cannot write it.
+ours = {field.name: field for field in otf2.definitions.InterComm._fields}
+ours["parent"] = ours["parent"]._replace(type=otf2.definitions.Comm)
+otf2.definitions.InterComm._fields = [ours[name] for name in ("name", "groupA", "groupB", "parent", "flags")]
 
 description = json.load(sys.stdin)
 with otf2.writer.open(sys.argv[1], timer_resolution=1_000_000_000) as trace:
@@ -34,6 +39,11 @@ with otf2.writer.open(sys.argv[1], timer_resolution=1_000_000_000) as trace:
     known.group("", group_type=GroupType.COMM_LOCATIONS, paradigm=Paradigm.OPENMP, members=list(reversed(threads)))
     communicators = []
     for number, communicator in enumerate(description["communicators"]):
+        if "groups" in communicator:
+            both = [known.group(f"group {number} {side}", group_type=GroupType.COMM_GROUP, paradigm=Paradigm.MPI, members=members)
+                    for side, members in zip("ab", communicator["groups"])]
+            communicators.append(known.inter_comm(communicator["name"], *both, parent=communicators[0]))
+            continue
         own = communicator["members"] is None
         kind = GroupType.COMM_SELF if own else GroupType.COMM_GROUP
         group = known.group(f"group {number}", group_type=kind, paradigm=Paradigm.MPI, members=communicator["members"] or [])

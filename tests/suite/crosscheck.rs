@@ -8,8 +8,8 @@ mod recorded;
 mod volume;
 
 use crate::runs::Run;
-use ibscope::crosscheck::{self, Crosscheck, CrosscheckError, Moments, Options, Placement, Trace, otf2};
-use ibscope::model::{PacketRecord, Profile};
+use ibscope::crosscheck::{self, Crosscheck, CrosscheckError, Options, Placement, Singles, Trace, otf2};
+use ibscope::model::Profile;
 use ibscope::pipeline;
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -30,25 +30,19 @@ fn read(path: &Path) -> Trace {
 
 /// Compares with a profile alone.
 fn with_profile(trace: &Trace, profile: &Profile) -> Result<Crosscheck, CrosscheckError> {
-    crosscheck::crosscheck(trace, profile, &Moments::default(), &Placement::of(trace, profile), &Options::default())
+    crosscheck::crosscheck(trace, profile, &Singles::default(), &Placement::of(trace, profile), &Options::default())
 }
 
 /// Compares with captures, of which all messages are known.
 fn with_captures(trace: &Trace, captures: &[PathBuf]) -> Crosscheck {
     let options = pipeline::Options { bin_ns: None, ..pipeline::Options::default() };
-    let mut stream = pipeline::messages(captures, &options, false, &|_| {}).expect("messages");
-    let mut moments = Moments::default();
-    for row in stream.by_ref().map(|row| row.expect("row")) {
-        let identity = row.identity().expect("an MPI message");
-        if !identity.collective && row.raw.times_ns.0 != PacketRecord::NO_TIME {
-            let (src, dst) = (row.src_rank.expect("sender"), row.dst_rank.expect("receiver"));
-            moments.add((src, dst, identity.context, identity.tag), row.raw.times_ns.0);
-        }
-    }
-    moments.sort();
+    let with_rdma = !trace.rma.is_empty();
+    let mut stream = pipeline::messages(captures, &options, with_rdma, &|_| {}).expect("messages");
+    let mut singles = Singles::new(with_rdma);
+    stream.by_ref().for_each(|row| singles.add(&row.expect("row")));
     let profile = stream.profile();
     let placement = Placement::of(trace, profile);
-    crosscheck::crosscheck(trace, profile, &moments, &placement, &Options::default()).expect("compared")
+    crosscheck::crosscheck(trace, profile, &singles.sorted(), &placement, &Options::default()).expect("compared")
 }
 
 /// A send that a program noted itself: time, sender, receiver, tag, bytes.

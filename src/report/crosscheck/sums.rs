@@ -2,9 +2,10 @@
 
 use super::causes;
 use super::table::{MOST_PAIRS, signed};
-use crate::crosscheck::{Crosscheck, RankSums};
+use crate::crosscheck::{CollectiveCalls, Crosscheck, Direction, RankSums, Sums};
 use crate::report::columns::columns;
 use crate::report::units::{bytes, group};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -41,19 +42,51 @@ pub(super) fn table(text: &mut String, crosscheck: &Crosscheck) {
     if rows.len() > 2 * MOST_PAIRS {
         let _ = writeln!(text, "... and {} more: csv and json have all", group((rows.len() - 2 * MOST_PAIRS) as u64));
     }
-    let same_node: u64 = crosscheck.ranks.iter().map(|row| row.missing_bytes).sum();
-    if same_node > 0 {
+    let sent = crosscheck.ranks.iter().filter(|row| row.direction == Direction::Sent);
+    let missing_bytes = sent.fold(0_u64, |sum, row| sum.saturating_add(row.missing_bytes));
+    if missing_bytes > 0 {
         let _ = writeln!(
             text,
-            "\nA profile has sums of each rank, not whom it talked to: {} that the wire lacks are explained as what is missing of a node's sends is missing of its\n\
-             receives. The trace (traces.otf2) tells pairs.",
-            bytes(same_node)
+            "\nA profile has sums of each rank, not whom it talked to. {} that were sent are not on the wire, which is explained where a node's sends lack as much\n\
+             as its receives. The trace (traces.otf2) tells pairs.",
+            bytes(missing_bytes)
         );
     }
     text.push('\n');
 }
 
-/// The same with everything, for programs.
+/// By operation: what ranks called, and what went between nodes. What they promise each other is not in a profile.
+pub(super) fn collectives(text: &mut String, crosscheck: &Crosscheck) {
+    #[derive(Default)]
+    struct Row {
+        called: [u64; 3],
+        wire: Sums,
+        tracer: Sums,
+    }
+    let mut operations: BTreeMap<&str, Row> = BTreeMap::new();
+    for CollectiveCalls { operation, calls, sent, received } in &crosscheck.collective_calls {
+        operations.entry(operation).or_default().called = [*calls, *sent, *received];
+    }
+    for pair in &crosscheck.collectives {
+        let row = operations.entry(&pair.operation).or_default();
+        row.wire += Sums { messages: pair.wire_messages, bytes: pair.wire_bytes };
+        row.tracer += pair.tracer;
+    }
+    if operations.is_empty() {
+        return;
+    }
+    let header = ["collective", "calls", "sent", "received", "messages", "on the wire", "of which the tracer's"];
+    let mut table = columns(&header, 1..7);
+    for (operation, Row { called: [calls, sent, received], wire, tracer }) in operations {
+        let tracer = if tracer.messages == 0 { String::new() } else { bytes(tracer.bytes) };
+        let [sent, received, on_wire] = [sent, received, wire.bytes].map(bytes);
+        table.add_row([operation.to_owned(), group(calls), sent, received, group(wire.messages), on_wire, tracer]);
+    }
+    let _ = writeln!(text, "{}\n", table.trim_fmt());
+    text.push_str("Sent and received as the tracer counts it, and between ranks on different nodes: an algorithm moves it, so they need not be equal.\n");
+}
+
+/// The ranks with everything, for programs.
 pub(super) fn csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,

@@ -1,13 +1,16 @@
 //! Archives written for the tests: what no recorded run has. The captures beside them are recorded.
 
 use super::{Description, Noted, noted, read, with_captures, with_profile};
-use crate::runs::{self, Run};
-use crate::tools::{Ran, ibscope};
-use ibscope::crosscheck::{CrosscheckError, Sums, Verdict};
-use ibscope::pipeline::{Options, analyze};
+use crate::runs::{self, Run, decompressed, is_roce};
+use crate::tools::{Ran, ibscope, random, walk};
+use ibscope::crosscheck::{CrosscheckError, OneSided, OneSidedResult, Sums, Verdict};
+use ibscope::pipeline::{Options, analyze, messages};
+use ibscope_parsers::frame::LinkType;
+use ibscope_parsers::ib::crc::icrc;
+use ibscope_parsers::link::{Located, locate};
 use serde_json::json;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Four ranks on four nodes, traced by nothing: the wire holds the program's messages alone.
 fn untraced() -> Run {
@@ -49,6 +52,91 @@ fn several_threads_of_a_rank_are_one_rank() {
         assert!((clock.offset_ns - first_ns).abs() < 1_500_000, "{clock:?}, not {first_ns}");
     }
     assert_eq!(result.clocks.ranks.len(), 4);
+}
+
+/// Ranks 0 and 2 on one side, 3 and 1 on the other: a peer is a place in the other group. Two threads of a rank send and receive in turn.
+#[test]
+fn intercommunicators_and_threads_count_right() {
+    let (run, folder) = (untraced(), tempfile::tempdir().expect("folder"));
+    let groups: [[u32; 2]; 2] = [[0, 2], [3, 1]];
+    let mut description = Description::new(4, 2);
+    description.communicators.push(json!({ "name": "between \"the two\" <7>", "groups": groups }));
+    let side = |rank: &u32| usize::from(!groups[0].contains(rank));
+    for (index, (time_ns, src, dst, tag, bytes)) in (0_u64..).zip(noted(&run)) {
+        let place = |of: u32| groups[side(&of)].iter().position(|rank| *rank == of).expect("a member");
+        // Over the intercommunicator where it goes from one side to the other.
+        let (communicator, sender, receiver) = match side(&src) != side(&dst) {
+            true => (1, place(src), place(dst)),
+            false => (0, src as usize, dst as usize),
+        };
+        let (send, receive) = if index % 2 == 0 { ("send", "recv") } else { ("isend", "irecv") };
+        description.events.push(json!([src, index % 2, send, time_ns, receiver, communicator, tag, bytes]));
+        let later_ns = time_ns + 3_000_000_000;
+        description.events.push(json!([dst, (index + 1) % 2, receive, later_ns, sender, communicator, tag, bytes]));
+    }
+    let trace = read(&description.write(folder.path()));
+    assert_eq!((trace.sends.total().messages, trace.ranks.len()), (noted(&run).len() as u64, 4));
+    assert_eq!(trace.sends.total(), trace.receives.total());
+    let result = with_captures(&trace, &run.every_node());
+    let truth = run.truth("truth.csv").expect("truth");
+    let found =
+        result.pairs.iter().map(|pair| ((pair.src, pair.dst), (pair.trace.messages, pair.trace.bytes))).collect();
+    assert_eq!(truth, found);
+    for pair in result.pairs.iter().filter(|pair| pair.src != pair.dst) {
+        assert_eq!((pair.verdict, pair.excess()), (Verdict::Equal, (0, 0)), "{pair:?}");
+    }
+}
+
+/// The clock of rank 1 is 5 ms ahead and gains 50 millionths. Calls begin 5 to 30 us before their messages are on the wire, and end as long after.
+#[test]
+fn a_skewed_clock_is_found_within_the_stated_error() {
+    const AHEAD_NS: i64 = 5_000_000;
+    const GAIN_PPM: i64 = 50;
+    let run = runs::named("ompi-openib-bt.S-4x1");
+    let options = Options { bin_ns: None, ..Options::default() };
+    let captures = run.every_node();
+    let rows = messages(&captures, &options, false, &|_| {}).expect("messages").map(|row| row.expect("row"));
+    let rows: Vec<_> = rows.filter(|row| row.identity().is_some_and(|identity| !identity.collective)).collect();
+    let first_ns = rows.iter().map(|row| row.raw.times_ns.0).min().expect("a message");
+    let last_ns = rows.iter().map(|row| row.raw.times_ns.1).max().expect("a message");
+    let shown_ns = |rank: u32, time_ns: i64| {
+        let since_ns = time_ns - first_ns + 1_000_000_000;
+        if rank == 1 { since_ns + AHEAD_NS + since_ns * GAIN_PPM / 1_000_000 } else { since_ns }
+    };
+    let mut random = random(8);
+    let mut late_ns = || 5_000 + random(25_000) as i64;
+    let mut description = Description::new(4, 1);
+    for row in &rows {
+        let (src, dst) = (row.src_rank.expect("sender"), row.dst_rank.expect("receiver"));
+        let (tag, bytes) = (row.identity().expect("MPI").tag, row.mpi_bytes().expect("length"));
+        let (began_ns, ended_ns) = (row.raw.times_ns.0 - late_ns(), row.raw.times_ns.1 + late_ns());
+        description.events.push(json!([src, 0, "send", shown_ns(src, began_ns), dst, 0, tag, bytes]));
+        description.events.push(json!([dst, 0, "recv", shown_ns(dst, ended_ns), src, 0, tag, bytes]));
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let trace = read(&description.write(folder.path()));
+    let starts_ns = description.events.iter().map(|event| event[3].as_i64().expect("time")).min().expect("an event");
+    let result = with_captures(&trace, &captures);
+    assert_eq!(result.clocks.ranks.len(), 4);
+    for clock in &result.clocks.ranks {
+        let known_ns = clock.uncertainty_ns.expect("both sides") as f64;
+        // A message is on the wire within 30 us of both calls, so a clock is known better than that.
+        assert!(known_ns <= 30_000.0 && !clock.is_uneven, "{clock:?}");
+        for time_ns in [first_ns, first_ns.midpoint(last_ns), last_ns] {
+            // Times of an archive are from its first moment.
+            let shown = (shown_ns(clock.rank, time_ns) - starts_ns) as f64;
+            let fitted = shown * (1.0 + clock.drift_ppm / 1e6);
+            let wrong_ns = fitted - (time_ns - clock.offset_ns) as f64;
+            assert!(wrong_ns.abs() <= known_ns + 1.0, "{clock:?}: {wrong_ns} ns at {time_ns}");
+        }
+        let expected_ppm = if clock.rank == 1 { -(GAIN_PPM as f64) } else { 0.0 };
+        let most_ppm = 2.0 * known_ns / (last_ns - first_ns) as f64 * 1e6;
+        assert!((clock.drift_ppm - expected_ppm).abs() <= most_ppm, "{clock:?}: within {most_ppm}");
+        assert!(most_ppm < GAIN_PPM as f64 / 2.0, "the run is long enough to tell: {most_ppm}");
+    }
+    let delays = result.clocks.send_to_wire.expect("messages");
+    assert!(delays.min_ns >= -1 && (1..60_000).contains(&delays.median_ns), "{delays:?}");
+    assert!(result.clocks.of_every_message);
 }
 
 #[test]
@@ -174,6 +262,88 @@ fn one_sided_operations_and_messages_to_oneself_are_read() {
     assert_eq!((own.trace, own.verdict), (sums(1, 0), Verdict::Explained));
     assert_eq!(result.one_sided.len(), 4);
     assert!(result.notes.iter().any(|note| note.contains("wrote out its buffers 1 times")), "{:?}", result.notes);
+}
+
+/// A recorded capture with RDMA behind its end, on a connection from node 1 to node 2: WRITEs of these lengths, and READ requests.
+fn with_rdma(run: &Run, folder: &Path, writes: &[u32], reads: &[u32]) -> PathBuf {
+    let file = decompressed(&run.node(1));
+    let records = walk(&file);
+    let is_send = |frame: &[u8]| is_roce(frame) && frame[29] == 1 && frame[33] == 2 && frame[42] == 0x04;
+    let last = records.iter().rev().find(|raw| is_send(raw.data(&file))).expect("a SEND from node 1 to node 2");
+    let template = last.data(&file)[..54].to_vec();
+    let end_ns = records.last().expect("a record").time_ns;
+    // Behind all that was under way.
+    let first_psn = u32::from_be_bytes([0, template[51], template[52], template[53]]) + 1000;
+    let mut bytes = file.clone();
+    let operations = writes.iter().map(|length| (0x0A, *length)).chain(reads.iter().map(|length| (0x0C, *length)));
+    for (index, (opcode, length)) in (1..).zip(operations) {
+        let mut frame = template.clone();
+        let data_bytes = if opcode == 0x0A { length as usize } else { 0 };
+        let pad = data_bytes.next_multiple_of(4) - data_bytes;
+        (frame[42], frame[43]) = (opcode, frame[43] & 0b1100_1111 | (pad as u8) << 4);
+        frame[51..54].copy_from_slice(&((first_psn + index) & 0xFF_FFFF).to_be_bytes()[1..]);
+        // RETH: address, key, length.
+        frame.extend([&0x7000_0000_u64.to_be_bytes()[..], &9_u32.to_be_bytes(), &length.to_be_bytes()].concat());
+        frame.resize(frame.len() + data_bytes + pad, 0x5A);
+        let (ip, udp) = (frame.len() - 14 + 4, frame.len() - 34 + 4);
+        frame[16..18].copy_from_slice(&(ip as u16).to_be_bytes());
+        frame[38..40].copy_from_slice(&(udp as u16).to_be_bytes());
+        frame.extend([0; 4]);
+        let Ok(Located::Infiniband(location)) = locate(LinkType::ETHERNET, &frame, frame.len() as u32) else {
+            panic!("{frame:02x?}")
+        };
+        let sum = icrc(location.framed, &frame, &location).expect("a whole packet");
+        let at = frame.len() - 4;
+        frame[at..].copy_from_slice(&sum.to_le_bytes());
+        let time_ns = end_ns + i64::from(index) * 1_000_000;
+        for word in
+            [(time_ns / 1_000_000_000) as u32, (time_ns % 1_000_000_000) as u32, frame.len() as u32, frame.len() as u32]
+        {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(frame);
+    }
+    let path = folder.join("rdma.pcap");
+    std::fs::write(&path, bytes).expect("written");
+    path
+}
+
+#[test]
+fn one_sided_operations_stand_beside_rdma() {
+    let (run, folder) = (untraced(), tempfile::tempdir().expect("folder"));
+    let capture = with_rdma(&run, folder.path(), &[4096, 100, 3], &[3000]);
+    let mut description = Description::new(4, 1);
+    description.ranks[3]["host"] = json!("node3");
+    description.sends(&noted(&run));
+    let end = 1_900_000_000_000_000_000_i64;
+    // From 0 to 1 what was written and 7 bytes more; from 1 to 0 what was read; from 0 to 2 nothing by RDMA; 2 and 3 on one node.
+    for event in [
+        json!([0, 0, "put", end, 1, 4096]),
+        json!([0, 0, "put", end, 1, 110]),
+        json!([0, 0, "get", end, 1, 3000]),
+        json!([0, 0, "put", end, 2, 64]),
+        json!([2, 0, "put", end, 3, 8]),
+    ] {
+        description.events.push(event);
+    }
+    let archive = description.write(folder.path());
+    let trace = read(&archive);
+    let sums = |messages, bytes| Sums { messages, bytes };
+    let row = |src, dst, trace, wire, result| OneSided { src, dst, trace, wire, result };
+    let expected = vec![
+        row(0, 1, sums(2, 4206), Some(sums(3, 4199)), OneSidedResult::Fewer),
+        row(0, 2, sums(1, 64), Some(sums(0, 0)), OneSidedResult::Fewer),
+        row(1, 0, sums(1, 3000), Some(sums(1, 3000)), OneSidedResult::Equal),
+        row(2, 3, sums(1, 8), Some(sums(0, 0)), OneSidedResult::SameNode),
+    ];
+    assert_eq!(with_captures(&trace, std::slice::from_ref(&capture)).one_sided, expected);
+    // A profile has no single operations, which is said of each.
+    let profile = analyze(&[capture], &Options::default(), &|_| {}).expect("profile");
+    let rows = with_profile(&trace, &profile).expect("compared").one_sided;
+    let results: Vec<OneSidedResult> = rows.iter().map(|row| row.result).collect();
+    let [no, same] = [OneSidedResult::NotLookedFor, OneSidedResult::SameNode];
+    assert_eq!(results, [no, no, no, same]);
+    assert!(rows.iter().all(|row| row.wire.is_none()));
 }
 
 /// Score-P's own messages go over a communicator that is not in its trace. A program's messages over such a one are none of its.

@@ -1,0 +1,54 @@
+//! What captures tell beyond a profile: messages one by one.
+
+use super::clocks::WireKey;
+use super::moments::Moments;
+use super::trace::Sums;
+use crate::model::{MessageRow, Moved, PacketRecord};
+use std::collections::BTreeMap;
+
+/// Single messages on the wire: when those with an envelope came, and what RDMA moved that belongs to no message.
+#[derive(Clone, Debug, Default)]
+pub struct Singles {
+    pub(super) moments: Moments<WireKey>,
+    /// By the rank that the bytes come from and the one that they go to; `None` where it was not looked for.
+    pub(super) rdma: Option<BTreeMap<(u32, u32), Sums>>,
+}
+
+impl Singles {
+    /// None yet. `with_rdma`: rows that belong to no MPI message will be among them.
+    #[must_use]
+    pub fn new(with_rdma: bool) -> Self {
+        Self { rdma: with_rdma.then(BTreeMap::new), ..Self::default() }
+    }
+
+    /// Adds a message.
+    pub fn add(&mut self, row: &MessageRow) {
+        let (Some(src), Some(dst)) = (row.src_rank, row.dst_rank) else { return };
+        if let Some(identity) = row.identity() {
+            if !identity.collective && row.raw.times_ns.0 != PacketRecord::NO_TIME {
+                self.moments.add((src, dst, identity.context, identity.tag), row.raw.times_ns.0);
+            }
+            return;
+        }
+        let bytes = row.raw.length_bytes.unwrap_or(0);
+        // Operations of no length, by which libraries wait for the ones before, move nothing.
+        let Some(rdma) = self.rdma.as_mut().filter(|_| bytes > 0) else { return };
+        let ends: &[(u32, u32)] = match row.raw.moved {
+            Moved::Write => &[(src, dst)],
+            // Its data come from where the request goes to.
+            Moved::Read => &[(dst, src)],
+            Moved::Atomic => &[(src, dst), (dst, src)],
+            Moved::Send | Moved::Datagram => &[],
+        };
+        for pair in ends {
+            *rdma.entry(*pair).or_default() += Sums { messages: 1, bytes };
+        }
+    }
+
+    /// When all have been added.
+    #[must_use]
+    pub fn sorted(mut self) -> Self {
+        self.moments.sort();
+        self
+    }
+}
