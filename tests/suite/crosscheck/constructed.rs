@@ -65,10 +65,9 @@ fn intercommunicators_and_threads_count_right() {
     for (index, (time_ns, src, dst, tag, bytes)) in (0_u64..).zip(noted(&run)) {
         let place = |of: u32| groups[side(&of)].iter().position(|rank| *rank == of).expect("a member");
         // Over the intercommunicator where it goes from one side to the other.
-        let (communicator, sender, receiver) = match side(&src) != side(&dst) {
-            true => (1, place(src), place(dst)),
-            false => (0, src as usize, dst as usize),
-        };
+        let is_between = side(&src) != side(&dst);
+        let (communicator, sender, receiver) =
+            if is_between { (1, place(src), place(dst)) } else { (0, src as usize, dst as usize) };
         let (send, receive) = if index % 2 == 0 { ("send", "recv") } else { ("isend", "irecv") };
         description.events.push(json!([src, index % 2, send, time_ns, receiver, communicator, tag, bytes]));
         let later_ns = time_ns + 3_000_000_000;
