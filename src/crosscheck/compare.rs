@@ -384,3 +384,24 @@ impl Seen {
         messages > 0 && messages <= self.traffic.late_packets
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeats_explain_no_more_than_may_be_repeats() {
+        let judged = |late_packets: u64| {
+            let sums = |messages, bytes| BTreeMap::from([(Some(5), Sums { messages, bytes })]);
+            let side = Side { trace: sums(3, 30), wire: sums(5, 50), ..Side::default() };
+            let traffic = Traffic { late_packets, ..Traffic::default() };
+            let seen = Seen { traffic, is_captured: true, is_same_node: false };
+            side.judge((0, 1), &seen, &Trace::default(), false, 0.0)
+        };
+        let explained = judged(2);
+        assert_eq!((explained.verdict, &explained.causes[..]), (Verdict::Explained, &[Cause::Retransmission][..]));
+        assert_eq!((explained.beyond, explained.excess()), (Sums { messages: 2, bytes: 20 }, (0, 0)));
+        let unexplained = judged(1);
+        assert_eq!((unexplained.verdict, unexplained.excess()), (Verdict::Unexplained, (2, 20)));
+    }
+}
