@@ -10,7 +10,8 @@
 //! never seen                              11         one response
 //! ```
 //! Both are sets of ranges, which the ledgers hold. They are held against each other when an input ends, and before a ledger forgets.
-//! What was acknowledged behind the last request that was seen is lost like that between others. A missing ACK cannot be seen, nor what lies before the first request that was seen or after the last that was acknowledged.
+//! What was acknowledged behind the last request that was seen is lost as well. A missing ACK cannot be seen, nor what lies before the first request
+//! that was seen or after the last that was acknowledged.
 
 use super::ledger::{Ledger, MAX_HOLE};
 use super::{Connection, LARGEST_MTU_BYTES, Tracker, health};
