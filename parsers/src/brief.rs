@@ -144,8 +144,8 @@ fn ethernet(data: &[u8], original_bytes: u32) -> Option<Location> {
     let (total, udp) = (usize::from(number(16)), usize::from(number(38)));
     let fits = number(12) == 0x0800
         && head[14] == 0x45
-        // Neither "more fragments" nor an offset.
-        && number(20) & 0x3FFF == 0
+        // Neither "more fragments" nor an offset, whatever the two bits before them say.
+        && number(20) << 2 == 0
         && head[23] == UDP
         && number(36) == ROCE_V2_PORT
         && udp >= UDP_BYTES + SHORTEST_TRANSPORT_BYTES

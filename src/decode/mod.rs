@@ -101,7 +101,7 @@ fn data_offset(bytes: &[u8], data: &[u8]) -> usize {
 fn shard_of(src: Endpoint, dst: Endpoint, shards: usize) -> usize {
     // The sum is symmetric; the multiplication spreads its low bits to the top, and the upper half of a product is as good as a remainder.
     let mixed = src.hash64().wrapping_add(dst.hash64()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    (mixed * shards as u64 >> 32) as usize
+    ((mixed * shards as u64) >> 32) as usize
 }
 
 /// Counts a record; false where it lies outside the window.
