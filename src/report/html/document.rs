@@ -1,11 +1,11 @@
 //! Everything that a page tells but the traffic by pair and bin: one JSON object.
 
 use super::cells::Cells;
-use crate::model::profile::{Repeats, Traffic};
-use crate::model::{Histogram, Interval, Kind, Profile, histogram};
+use crate::model::{Histogram, Interval, Profile, histogram};
 use crate::report::latency::{self, Apart, Key, time};
 use crate::report::rates::{self, DEFAULT_WINDOW_NS, WIRE_BYTES};
 use crate::report::text::summary;
+use crate::report::totals::Totals;
 use crate::report::units::{bytes, counted, duration, group, span, utc};
 use crate::report::who::{By, Label};
 use crate::report::{collectives, figure, health, phases, ranks};
@@ -72,14 +72,7 @@ fn times_ns(profile: &Profile, cells: &Cells) -> (i64, i64) {
 
 /// What a person reads first: a label, a value, and a line below; `warn` where it is worth a look.
 fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
-    let mut total = Traffic::default();
-    let mut repeats = Repeats::default();
-    let mut stacks: BTreeSet<&str> = BTreeSet::new();
-    for connection in profile.connections.iter().filter(|connection| connection.kind == Kind::Data) {
-        total += connection.traffic;
-        repeats += connection.repeats;
-        stacks.extend(connection.stack.as_deref());
-    }
+    let Totals { traffic: total, repeats, stacks, .. } = Totals::of(profile);
     let tile = |label: &str, value: String, below: String, warn: bool| json!({ "label": label, "value": value, "below": below, "warn": warn });
     let ports = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect::<BTreeSet<_>>().len() as u64;
     let found = cells.ends.iter().filter_map(|(_, rank)| if let Label::Rank(rank) = rank { Some(rank) } else { None });
@@ -125,7 +118,7 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
         let of = |share| time(answers.quantile(share) as f64);
         tiles.push(tile("Median to the ACK", of(0.5), format!("99 % within {}", of(0.99)), false));
     }
-    let again = repeats.request_packets + repeats.response_packets + repeats.acknowledge_packets;
+    let again = repeats.packets();
     let share = again as f64 * 100.0 / total.packets.max(1) as f64;
     let below = if again == 0 { "packets".to_owned() } else { format!("packets, {share:.2} % of all") };
     tiles.push(tile("Sent again", group(again), below, again > 0));
