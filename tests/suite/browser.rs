@@ -1,10 +1,14 @@
 //! The HTML report in a browser: what a person sees there is what the commands print.
 
+mod checked;
+mod compared;
+mod times;
+
 use crate::python::{run, venv};
 use crate::tools::{ibscope, result, sample, samples_folder};
 use ibscope::model::profile::{ConnectionRow, RankRow, Repeated, Repeats, TimelineRow, Traffic};
 use ibscope::model::{Kind, Profile};
-use ibscope::report::html;
+use ibscope::report::html::Page;
 use ibscope_parsers::{Endpoint, Lid, Qpn};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -256,7 +260,7 @@ fn thousands_of_ranks_fit_into_a_page() {
     for (ranks, most_bytes) in [(64, 3 * MIB), (4096, 20 * MIB)] {
         let page = folder.join(format!("{ranks}-ranks.html"));
         let mut text = Vec::new();
-        html::page(&large(ranks), "large.ibp", &mut text).expect("written");
+        Page::of(&large(ranks), "large.ibp").write(&mut text).expect("written");
         assert!((text.len() as u64) < most_bytes, "{ranks} ranks: {} bytes", text.len());
         fs::write(&page, &text).expect("page");
         if !has_browser() {

@@ -9,10 +9,13 @@
 //!
 //! Both take samples to be independent. Those of one run are not quite, and a run differs from the next one for reasons that one run of each cannot show.
 
+mod courses;
 mod intervals;
 mod write;
 
+pub use courses::{Course, courses};
 pub use write::{csv, json, table};
+pub(super) use write::{name, texts};
 
 use super::ReportError;
 use super::health;
@@ -23,6 +26,7 @@ use super::totals::Totals;
 use super::who::{By, Label};
 use crate::model::profile::Traffic;
 use crate::model::{Histogram, Profile};
+use ibscope_parsers::Endpoint;
 use intervals::{Bounds, bounds, share_longer};
 use std::collections::BTreeMap;
 
@@ -196,7 +200,7 @@ pub fn compare(profiles: [&Profile; 2], names: [String; 2], by: Option<By>) -> R
         names,
         by,
         totals: totals(profiles),
-        pairs: pairs(profiles, by),
+        pairs: pairs(profiles, by, Selection::All),
         times: times(profiles),
         rates,
         windows_ns,
@@ -234,12 +238,20 @@ fn totals(profiles: [&Profile; 2]) -> Vec<Pairing> {
     ]
 }
 
-fn pairs(profiles: [&Profile; 2], by: By) -> Vec<PairTraffic> {
+/// Pairs of both, those with most difference first.
+#[must_use]
+pub fn pairs(profiles: [&Profile; 2], by: By, selection: Selection) -> Vec<PairTraffic> {
+    // An endpoint is the same one where only one of the two knows its name.
+    let name = |endpoint: &Endpoint| profiles.iter().find_map(|profile| profile.names.get(endpoint).cloned());
+    let label = |label: &Label| match label {
+        Label::Endpoint(endpoint, _) => Label::Endpoint(*endpoint, name(endpoint)),
+        other => other.clone(),
+    };
     let mut table: BTreeMap<(Label, Label), [Cell; 2]> = BTreeMap::new();
     for (index, profile) in profiles.into_iter().enumerate() {
-        let matrix = matrix::matrix(profile, by, Selection::All);
+        let matrix = matrix::matrix(profile, by, selection);
         for (src, dst, cell) in matrix.rows() {
-            table.entry((src.clone(), dst.clone())).or_default()[index] = *cell;
+            table.entry((label(src), label(dst))).or_default()[index] = *cell;
         }
     }
     let mut pairs: Vec<PairTraffic> = table.into_iter().map(|(pair, cells)| PairTraffic { pair, cells }).collect();

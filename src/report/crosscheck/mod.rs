@@ -1,8 +1,11 @@
 //! A trace of the application beside the wire: a table for people, csv and JSON for programs.
 
 mod table;
+mod views;
 
 pub use table::table;
+pub(super) use table::{called, delays, lines, operations, sentences};
+pub use views::{calls_csv, clocks_csv, delays_csv, differences_csv, one_sided_csv};
 
 use crate::crosscheck::{Crosscheck, Pair, Verdict};
 use serde_json::json;
