@@ -2,6 +2,7 @@
 
 mod checked;
 mod compared;
+mod perfetto;
 mod times;
 
 use crate::python::{run, venv};
@@ -37,9 +38,14 @@ fn has_browser() -> bool {
 
 /// What `tests/browser/look.py` prints.
 fn look(arguments: &[&Path]) -> Value {
+    drive("look.py", arguments)
+}
+
+/// What a script that drives the browser prints.
+fn drive(script: &str, arguments: &[&Path]) -> Value {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     let mut command = Command::new(venv(&folder.join("requirements.txt")));
-    command.arg(folder.join("look.py")).args(arguments);
+    command.arg(folder.join(script)).args(arguments);
     serde_json::from_str(&run(&mut command, "the page could not be looked at")).expect("json")
 }
 
