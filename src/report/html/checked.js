@@ -155,7 +155,7 @@ function drawDelays() {
   });
 }
 
-const MOST_CHECKED = 5000;
+const MOST_CHECKED = 1000;
 
 function checkedOverview() {
   lines($("checked-lines"), checked.lines);
