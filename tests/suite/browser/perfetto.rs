@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+/// A message: sender, receiver, when it began, and how long it took.
+type Message = (String, String, i64, i64);
+
 fn rows(value: &Value) -> &Vec<Value> {
     value.as_array().unwrap_or_else(|| panic!("{value}"))
 }
@@ -39,8 +42,6 @@ fn perfetto_shows_every_message_at_both_ends() {
     let csv = result(&["messages", "--format", "csv"], &[&capture]);
     let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = lines.next().expect("header");
-    // Sender, receiver, and its times.
-    type Message = (String, String, i64, i64);
     let mut messages: Vec<Message> = lines
         .map(|fields| {
             let at = |name: &str| fields[header.iter().position(|column| *column == name).expect("column")];
