@@ -173,9 +173,10 @@ function drawDiverging(canvas, width, { max, share }, show) {
   context.fillStyle = color("muted");
   context.textBaseline = "top";
   const x = (value) => 20 + ((share(value) + 1) / 2) * width;
-  for (const [value, align, at] of [[-max, "left", 20], [0, "center", x(0)], [max, "right", width + 20]]) {
+  const ends = [[-max, "left", 20], ...(width > 200 ? [[0, "center", x(0)]] : []), [max, "right", width + 20]];
+  for (const [value, align, at] of ends) {
     context.textAlign = align;
-    context.fillText(value === 0 ? "equal" : `${signedText(value, show)} in B`, at, 20);
+    context.fillText(value === 0 ? "equal" : signedText(value, show), at, 20);
   }
 }
 

@@ -172,7 +172,7 @@ function drawLegend(canvas, width, { min, max, log, share }, isBytes) {
   context.textBaseline = "top";
   const text = (value) => (isBytes ? bytes(value) : count(Math.round(value)));
   const middle = log ? Math.sqrt(min * max) : max / 2;
-  const ticks = log && max === min ? [max] : [log ? min : 0, ...(max > 4 ? [middle] : []), max];
+  const ticks = log && max === min ? [max] : [log ? min : 0, ...(max > 4 && width > 200 ? [middle] : []), max];
   ticks.forEach((value) => {
     const x = 20 + (value === 0 ? 0 : share(value)) * width;
     context.textAlign = x < 50 ? "left" : x > width - 30 ? "right" : "center";
