@@ -90,7 +90,7 @@ class HeatMap {
         const light = 0.2126 * (red / 255) ** 2.2 + 0.7152 * (green / 255) ** 2.2 + 0.0722 * (blue / 255) ** 2.2 > 0.179;
         context.fillStyle = light ? "#000" : "#fff";
         const text = textOf(i);
-        if (context.measureText(text).width < cell - 6) context.fillText(text, (ax + bx) / 2, (ay + by) / 2);
+        if (context.measureText(text).width < cell - 3) context.fillText(text, (ax + bx) / 2, (ay + by) / 2);
       }
     }
   }

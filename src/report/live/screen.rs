@@ -50,9 +50,11 @@ pub fn draw(frame: &mut Frame<'_>, progress: &Progress, (place, state): (&str, &
         draw_sizes(frame, progress, &look, sizes);
     }
     let seconds = every.as_secs_f64();
-    let hint = format!(
-        "q quits and prints the totals   one column is {seconds} s   rates are of the wire, headers and repeats included"
-    );
+    let hint = format!("q quits and prints the totals   one column is {seconds} s");
+    let rates = ["   rates are of the wire, headers and repeats included", "   rates: all on the wire", ""];
+    let room = usize::from(frame.area().width);
+    let rates = rates.into_iter().find(|rates| hint.len() + rates.len() <= room).unwrap_or_default();
+    let hint = format!("{hint}{rates}");
     frame.render_widget(Paragraph::new(Span::styled(hint, look.faint())), keys);
 }
 

@@ -71,6 +71,7 @@ fn the_screen_shows_names_and_numbers_at_any_size() {
                 "mean 146 KiB/s",
                 "peak 146 KiB/s",
                 "15 000",
+                if width < 100 { "rates: all on the wire" } else { "repeats included" },
             ] {
                 assert!(text.contains(expected), "{width} x {height}: {expected}: {text}");
             }
