@@ -9,7 +9,7 @@ mod watch;
 
 pub(super) use compare::Compare;
 pub(super) use latency::{Latency, LatencyFormat, View};
-pub(super) use phases::Phases;
+pub(super) use phases::{Phases, PhasesView};
 pub(super) use summary::Summary;
 pub(super) use trace::Trace;
 pub(super) use watch::Watch;
@@ -256,7 +256,7 @@ pub(super) struct Collectives {
 pub(super) struct Health {
     #[command(flatten)]
     pub(super) source: Source,
-    /// What has a row; json holds both connections and links, or time alone
+    /// What has a row; json holds connections, links and pauses together, or time alone
     #[arg(long, value_enum, default_value_t = HealthBy::Connection)]
     pub(super) by: HealthBy,
     /// Speed of the links, for the time of pauses: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
@@ -274,6 +274,8 @@ pub(super) enum HealthBy {
     Link,
     /// Bins of time: what was sent again, by sender
     Time,
+    /// Senders of pause and PFC frames (RoCE), and the classes that they pause
+    Pause,
 }
 
 #[derive(Debug, Args)]

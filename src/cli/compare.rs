@@ -26,7 +26,8 @@ pub(super) fn run(args: &Compare) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn load(place: &Path) -> anyhow::Result<Profile> {
+/// Reads a profile, which must be one.
+pub(super) fn load(place: &Path) -> anyhow::Result<Profile> {
     if place.is_file() {
         bail!("{}: is no profile; `ibscope analyze -o NAME.ibp` makes one of captures", place.display());
     }

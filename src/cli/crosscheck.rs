@@ -10,7 +10,8 @@ use crate::model::Profile;
 use crate::pipeline;
 use crate::report::crosscheck as report;
 use crate::report::figure;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -25,59 +26,128 @@ pub(super) struct Crosscheck {
     trace: PathBuf,
     #[command(flatten)]
     reading: Reading,
-    /// Which rank runs where: output of `mpirun --display-map`, a table `rank,host`, or a hostfile whose slots are filled in order [default: as the
-    /// trace says, or the capture]
-    #[arg(long, value_name = "FILE")]
-    placement: Option<PathBuf>,
-    /// Differences up to this percentage of the trace's messages and bytes do not matter
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = super::args::percent)]
-    tolerance: f64,
-    /// Compare collective operations alone, where the trace has no point-to-point messages
-    #[arg(long)]
-    collectives_only: bool,
+    #[command(flatten)]
+    against: Against,
     /// Form of the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    /// What csv holds; json holds everything
+    #[arg(long, value_enum, default_value_t = View::Pairs)]
+    view: View,
     #[command(flatten)]
     figures: Figures,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum View {
+    /// Pairs of ranks, and collective operations between them
+    Pairs,
+    /// What differs without a reason, by tag
+    Differences,
+    /// Clocks of the ranks against that of the capture
+    Clocks,
+    /// How long a send call takes to the wire, in classes
+    Delays,
+    /// Calls of collective operations
+    Calls,
+    /// One-sided operations
+    OneSided,
+}
+
+/// How a trace is held against the wire.
+#[derive(Debug, Args)]
+pub(super) struct Against {
+    /// Which rank runs where: output of `mpirun --display-map`, a table `rank,host`, or a hostfile whose slots are filled in order [default: as the
+    /// trace says, or the capture]
+    #[arg(long, value_name = "FILE", requires = "trace")]
+    placement: Option<PathBuf>,
+    /// Differences up to this percentage of the trace's messages and bytes do not matter
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = super::args::percent, requires = "trace")]
+    tolerance: f64,
+    /// Compare collective operations alone, where the trace has no point-to-point messages
+    #[arg(long, requires = "trace")]
+    collectives_only: bool,
+}
+
+/// A trace that was read, and what is to be done with it.
+pub(super) struct Asked {
+    given: Given,
+    placement: Option<Placement>,
+    options: crosscheck::Options,
+}
+
+impl Against {
+    /// The files that are read beside the trace.
+    pub(super) fn files(&self) -> Option<&Path> {
+        self.placement.as_deref()
+    }
+
+    /// Reads a trace, and what says where its ranks run.
+    pub(super) fn read(&self, trace: &Path) -> anyhow::Result<Asked> {
+        let given = Given::read(trace)?;
+        let placement = self.placement.as_deref().map(|path| {
+            let text = files::read(path)?;
+            anyhow::Ok(Placement::parse(path, &text, &given.trace().all_ranks())?)
+        });
+        let options =
+            crosscheck::Options { tolerance_percent: self.tolerance, collectives_only: self.collectives_only };
+        Ok(Asked { placement: placement.transpose()?, given, options })
+    }
+}
+
+impl Asked {
+    /// False for sums by rank alone.
+    pub(super) const fn has_pairs(&self) -> bool {
+        matches!(self.given, Given::Trace(_))
+    }
+
+    fn has_one_sided(&self) -> bool {
+        !self.given.trace().rma.is_empty()
+    }
+
+    /// Holds it against the wire.
+    pub(super) fn check(&self, profile: &Profile, singles: &Singles) -> anyhow::Result<crosscheck::Crosscheck> {
+        let own = || Placement::of(self.given.trace(), profile);
+        let placement = self.placement.as_ref().map_or_else(|| Cow::Owned(own()), Cow::Borrowed);
+        Ok(match &self.given {
+            Given::Trace(trace) => crosscheck::crosscheck(trace, profile, singles, &placement, &self.options)?,
+            Given::Sums(sums) => crosscheck::crosscheck_sums(sums, profile, &placement, &self.options)?,
+        })
+    }
+}
+
 /// Exit code where something differs and nothing explains it.
-const DIFFERS: u8 = 4;
+pub(super) const DIFFERS: u8 = 4;
 
 /// Holds what the wire showed against a trace.
 pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
     input::check(&args.inputs)?;
     input::whole(&args.inputs, &args.reading, "messages by communicator and tag")?;
     let mut files = input::files(&args.inputs, &args.reading);
-    files.extend(args.placement.iter().map(PathBuf::as_path).chain([args.trace.as_path()]));
+    files.extend(args.against.files().into_iter().chain([args.trace.as_path()]));
     let figures = Outputs::open(&args.figures, &files)?;
     // The trace first: whether it can be read is known soon, as a rule.
-    let given = Given::read(&args.trace)?;
-    if matches!(given, Given::Sums(_)) && (args.figures.svg.is_some() || args.figures.png.is_some()) {
+    let asked = args.against.read(&args.trace)?;
+    if !asked.has_pairs() && (args.figures.svg.is_some() || args.figures.png.is_some()) {
         return Err(UsageError(
             "--svg and --png draw pairs of ranks, which a profile of sums does not have; give the trace for them",
         )
         .into());
     }
-    let trace = given.trace();
-    let placement = args.placement.as_deref().map(|path| {
-        let text = files::read(path)?;
-        anyhow::Ok(Placement::parse(path, &text, &trace.all_ranks())?)
-    });
-    let placement = placement.transpose()?;
-    let (profile, singles) = read_wire(args, !trace.rma.is_empty())?;
-    let placement = placement.unwrap_or_else(|| Placement::of(trace, &profile));
-    let options = crosscheck::Options { tolerance_percent: args.tolerance, collectives_only: args.collectives_only };
-    let result = match &given {
-        Given::Trace(trace) => crosscheck::crosscheck(trace, &profile, &singles, &placement, &options)?,
-        Given::Sums(sums) => crosscheck::crosscheck_sums(sums, &profile, &placement, &options)?,
-    };
+    let (profile, singles) = read_wire(args, asked.has_one_sided())?;
+    let result = asked.check(&profile, &singles)?;
     // Before the text: its reader may go away, and the figures are wanted all the same.
     figures.finish(|| Ok(figure::crosscheck(&result)?))?;
     output::results(|out| match args.format {
         Format::Table => out.write_all(report::table(&result).as_bytes()),
-        Format::Csv => report::csv(&result, out),
+        Format::Csv => match args.view {
+            View::Pairs => report::csv(&result, out),
+            View::Differences => report::differences_csv(&result, out),
+            View::Clocks => report::clocks_csv(&result, out),
+            View::Delays => report::delays_csv(&result, out),
+            View::Calls => report::calls_csv(&result, out),
+            View::OneSided => report::one_sided_csv(&result, out),
+        },
         Format::Json => report::json(&result, out),
     })?;
     output::notes(&result.notes);

@@ -31,6 +31,8 @@ pub(super) fn run(args: &Health) -> anyhow::Result<ExitCode> {
         (Format::Table, HealthBy::Link) => out.write_all(health::links_table(&profile).as_bytes()),
         (Format::Csv, HealthBy::Connection) => health::csv(&profile, out),
         (Format::Csv, HealthBy::Link) => health::links_csv(&profile, out),
+        (Format::Table, HealthBy::Pause) => out.write_all(health::pauses_table(&profile.coverage, speed).as_bytes()),
+        (Format::Csv, HealthBy::Pause) => health::pauses_csv(&profile.coverage, speed, out),
         (Format::Json, _) => health::json(&profile, speed, out),
     })?;
     output::notes(&profile.notes);

@@ -19,7 +19,7 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
     if args.format == LatencyFormat::Collie && (is_over_time || args.interval.is_some()) {
         return Err(UsageError("--format collie has its seven lines only; leave out --view and --interval").into());
     }
-    if args.link.is_some() && (args.format == LatencyFormat::Collie || is_over_time) {
+    if args.link.is_some() && (args.format == LatencyFormat::Collie || is_over_time || args.view == View::Buckets) {
         return Err(UsageError("--link goes with --view histogram or sizes, and not with --format collie").into());
     }
     if args.view != View::Timeline {
@@ -36,7 +36,7 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
     // The parser takes positive durations only.
     let limit_ns = args.limit.unsigned_abs();
     match args.view {
-        View::Histogram | View::Sizes => {
+        View::Histogram | View::Buckets | View::Sizes => {
             let mut table = latency::latencies(&profile, Apart { by: wanted.by, sizes: !args.all_sizes });
             table.retain(|key, _| wanted.interval.is_none_or(|name| name == key.interval));
             if let Some(speed) = args.link.clone() {
@@ -44,6 +44,10 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
             }
             is_empty = table.is_empty();
             output::results(|out| match args.format {
+                LatencyFormat::Table if args.view == View::Buckets => {
+                    out.write_all(latency::bucket_table(&table, &nothing).as_bytes())
+                }
+                LatencyFormat::Csv if args.view == View::Buckets => latency::bucket_csv(&table, out),
                 LatencyFormat::Table => {
                     out.write_all(latency::table(&table, limit_ns, &nothing).as_bytes())?;
                     // Of the interval that figures show.
@@ -102,7 +106,7 @@ fn draw(args: &Latency, profile: &Profile) -> anyhow::Result<figure::Drawing> {
     let subject = Subject::of(&latencies, args.interval(), profile.times_read)?;
     let wanted = Wanted { by: None, interval: Some(subject.interval), bin_ns: profile_bin_ns(args) };
     Ok(match args.view {
-        View::Histogram => figure::latency_histogram(&subject, &latencies)?,
+        View::Histogram | View::Buckets => figure::latency_histogram(&subject, &latencies)?,
         View::Sizes => figure::latency_sizes(&subject, &latencies)?,
         View::Surface => figure::latency_surface(&subject, &latency::surface(profile, &wanted)?)?,
         View::Timeline => figure::latency_over_time(&subject, &latency::over_time(profile, &wanted)?)?,

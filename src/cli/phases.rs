@@ -1,6 +1,6 @@
 //! `ibscope phases`.
 
-use super::args::{Format, Phases};
+use super::args::{Format, Phases, PhasesView};
 use super::files::Outputs;
 use super::input::{self, Needs};
 use super::output;
@@ -25,7 +25,11 @@ pub(super) fn run(args: &Phases) -> anyhow::Result<ExitCode> {
     figures.finish(|| Ok(figure::phases(&phases)?))?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(phases::table(&phases).as_bytes()),
-        Format::Csv => phases::csv(&phases, out),
+        Format::Csv => match args.view {
+            PhasesView::Phases => phases::csv(&phases, out),
+            PhasesView::Matrices => phases::matrices_csv(&phases, out),
+            PhasesView::Collectives => phases::collectives_csv(&phases, out),
+        },
         Format::Json => phases::json(&phases, out),
     })?;
     output::notes(&phases::notes(&phases, args.window));

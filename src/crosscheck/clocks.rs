@@ -8,6 +8,7 @@ use super::contexts::Contexts;
 use super::moments::Moments;
 use super::trace::{Messages, Trace};
 use super::wire::Wire;
+use crate::model::histogram;
 use crate::model::line::{Clouds, Line};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -56,7 +57,7 @@ impl RankClock {
 }
 
 /// A distribution of times, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Delays {
     /// Messages.
     pub count: u64,
@@ -70,6 +71,8 @@ pub struct Delays {
     pub p99_ns: i64,
     /// The longest.
     pub max_ns: i64,
+    /// How many there are from the first to just below the second of these times: eight classes for each power of two, those that are not empty.
+    pub buckets: Vec<(i64, i64, u64)>,
 }
 
 impl Delays {
@@ -78,8 +81,25 @@ impl Delays {
         let at = |percent: usize| times.get((times.len() * percent / 100).min(times.len() - 1)).copied();
         let (min_ns, max_ns) = (*times.first()?, *times.last()?);
         let [median_ns, p90_ns, p99_ns] = [at(50)?, at(90)?, at(99)?];
-        Some(Self { count: times.len() as u64, min_ns, median_ns, p90_ns, p99_ns, max_ns })
+        let mut buckets: Vec<(i64, i64, u64)> = Vec::new();
+        for &ns in &times {
+            // They are sorted: the same class comes again at once.
+            if let Some((.., count)) = buckets.last_mut().filter(|(_, to_ns, _)| ns < *to_ns) {
+                *count += 1;
+            } else {
+                let (from_ns, to_ns) = class(ns);
+                buckets.push((from_ns, to_ns, 1));
+            }
+        }
+        Some(Self { count: times.len() as u64, min_ns, median_ns, p90_ns, p99_ns, max_ns, buckets })
     }
+}
+
+/// The class of a time: from the first, up to but without the second. Those below 0 are as those above it.
+fn class(ns: i64) -> (i64, i64) {
+    let (from_ns, to_ns) = histogram::coarse_range(histogram::coarse_bucket(ns.unsigned_abs()));
+    let [from_ns, to_ns] = [from_ns, to_ns].map(|ns| i64::try_from(ns).unwrap_or(i64::MAX));
+    if ns < 0 { (1 - to_ns, 1 - from_ns) } else { (from_ns, to_ns) }
 }
 
 /// Which of a stream's messages the wire lacks, where it has fewer than the trace.
@@ -274,7 +294,7 @@ pub(super) fn outside(
     capture_ns: (i64, i64),
 ) -> BTreeMap<(u32, u32, Option<i32>), u64> {
     let by_rank: BTreeMap<u32, &RankClock> = clocks.ranks.iter().map(|clock| (clock.rank, clock)).collect();
-    let late_ns = clocks.send_to_wire.map_or(0, |delays| delays.p99_ns.max(0));
+    let late_ns = clocks.send_to_wire.as_ref().map_or(0, |delays| delays.p99_ns.max(0));
     let mut outside = BTreeMap::new();
     for key in trace.sends.sorted().into_keys() {
         let (Some(clock), Some(times)) = (by_rank.get(&key.src), trace.sends.moments.of(&key)) else { continue };
@@ -316,5 +336,13 @@ mod tests {
             (1, 51, 91, 100, 100)
         );
         assert_eq!(Delays::of(Vec::new()), None);
+    }
+
+    #[test]
+    fn classes_hold_all_times() {
+        // Exact up to 15; from 16 on eight for each power of two.
+        let times = vec![-17, -3, 0, 3, 3, 16, 17, 18];
+        let delays = Delays::of(times).expect("times");
+        assert_eq!(delays.buckets, [(-17, -15, 1), (-3, -2, 1), (0, 1, 1), (3, 4, 2), (16, 18, 2), (18, 20, 1)]);
     }
 }

@@ -3,10 +3,12 @@
 //! Histograms of connections are added up, so a quantile of a pair is that of all its samples, whatever files and connections they came
 //! from; it is exact to three significant digits, and minimum, maximum, mean and standard deviation are exact.
 
+mod buckets;
 mod labels;
 mod over_time;
 mod shape;
 
+pub use buckets::{bucket_csv, bucket_table};
 pub(super) use labels::{LABELS, labelled};
 pub use over_time::{BinKey, CellKey, OverTime, Surface, Wanted, over_time, surface};
 pub(super) use shape::Shape;

@@ -25,6 +25,7 @@ mod scale;
 pub mod summary;
 pub mod text;
 pub mod timeline;
+mod totals;
 pub mod trace;
 mod units;
 mod who;

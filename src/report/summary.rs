@@ -2,9 +2,9 @@
 
 use super::health;
 use super::rates::{DEFAULT_WINDOW_NS, VALUES, rates};
-use crate::model::profile::{Repeats, Traffic};
-use crate::model::{Kind, Profile};
-use ibscope_parsers::Endpoint;
+use super::totals::Totals;
+use crate::model::Profile;
+use crate::model::profile::Traffic;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -12,18 +12,10 @@ use std::io::{self, Write};
 /// Names and values, in the order of the csv.
 fn facts(profile: &Profile) -> Vec<(String, Value)> {
     let coverage = &profile.coverage;
-    let mut traffic = Traffic::default();
-    let mut repeats = Repeats::default();
-    let mut endpoints: BTreeSet<Endpoint> = BTreeSet::new();
-    let mut stacks: BTreeSet<&str> = BTreeSet::new();
-    for connection in profile.connections.iter().filter(|connection| connection.kind == Kind::Data) {
-        traffic += connection.traffic;
-        repeats += connection.repeats;
-        endpoints.extend([connection.src, connection.dst]);
-        stacks.extend(connection.stack.as_deref());
-    }
+    let totals = Totals::of(profile);
+    let Totals { traffic, repeats, endpoints, stacks, .. } = &totals;
     let ranks: BTreeSet<u32> = profile.ranks.iter().map(|row| row.rank).collect();
-    let mpi = |value: u64| if stacks.is_empty() { Value::Null } else { json!(value) };
+    let mpi = |of: fn(&Traffic) -> u64| json!(totals.mpi(of));
     let mut facts: Vec<(String, Value)> = [
         ("inputs", json!(profile.inputs.len())),
         ("first_time_ns", json!(coverage.first_time_ns)),
@@ -45,10 +37,10 @@ fn facts(profile: &Profile) -> Vec<(String, Value)> {
         ("wire_bytes", json!(traffic.wire_bytes)),
         ("payload_bytes", json!(traffic.payload_bytes)),
         ("messages", json!(traffic.messages)),
-        ("p2p_messages", mpi(traffic.p2p_messages)),
-        ("p2p_mpi_bytes", mpi(traffic.p2p_mpi_bytes)),
-        ("collective_messages", mpi(traffic.collective_messages)),
-        ("collective_mpi_bytes", mpi(traffic.collective_mpi_bytes)),
+        ("p2p_messages", mpi(|sums| sums.p2p_messages)),
+        ("p2p_mpi_bytes", mpi(|sums| sums.p2p_mpi_bytes)),
+        ("collective_messages", mpi(|sums| sums.collective_messages)),
+        ("collective_mpi_bytes", mpi(|sums| sums.collective_mpi_bytes)),
         ("repeated_packets", json!(repeats.packets())),
     ]
     .map(|(name, value)| (name.to_owned(), value))

@@ -16,6 +16,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+/// The process of rank 0; the others follow in their order. Viewers show the number beside the name, take 0 for the idle process, and a track of the
+/// same number for the main one.
+const FIRST_PID: u64 = 10_000;
+/// Behind all ranks that there may be.
+const FIRST_ENDPOINT_PID: u64 = 1 << 25;
+
 /// Events of a message: a slice at each end, and both ends of the flow.
 const EVENTS_OF_A_MESSAGE: u64 = 4;
 
@@ -206,24 +212,18 @@ impl<'a> Trace<'a> {
         if let Some(pid) = self.processes.get(process) {
             return Ok(*pid);
         }
-        // 0 is the idle process for some viewers.
-        let pid = self.processes.len() as u64 + 1;
+        let pid = match process {
+            Process::Rank(rank) => FIRST_PID + u64::from(*rank),
+            Process::Endpoint(_) => FIRST_ENDPOINT_PID + self.processes.len() as u64,
+        };
         let is_first = self.processes.is_empty();
         self.processes.insert(process.clone(), pid);
-        let (name, order) = (
-            self.name(process),
-            match process {
-                Process::Rank(rank) => u64::from(*rank),
-                // Behind all ranks.
-                Process::Endpoint(_) => u64::from(u32::MAX) + pid,
-            },
-        );
-        let args = json!({ "name": name });
+        let args = json!({ "name": self.name(process) });
         let comma = if is_first { "" } else { "," };
         write!(self.out, "{comma}\n{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{pid},\"args\":{args}}}")?;
         write!(
             self.out,
-            ",\n{{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":{pid},\"args\":{{\"sort_index\":{order}}}}}"
+            ",\n{{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":{pid},\"args\":{{\"sort_index\":{pid}}}}}"
         )?;
         Ok(pid)
     }

@@ -3,6 +3,9 @@
 usage: look.py REPORT.html FOLDER      screenshots go to FOLDER
        look.py --weigh REPORT.html PICTURE.png     only how long it takes to open and to show a window, and what memory it takes
        look.py --names REPORT.html     only what became of names
+       look.py --compared REPORT.html FOLDER     another run beside it
+       look.py --checked REPORT.html FOLDER      a trace of the application beside it
+       look.py --times REPORT.html FOLDER        latencies
 
 What is right is for the caller to say, who can ask ibscope for the same numbers.
 """
@@ -90,9 +93,9 @@ class Page:
         builder.pointer_action.move_to_location(round(place[0] + x), round(place[1] + y))
         builder.perform()
 
-    def cells(self):
-        """What the tip says over every cell: texts of its heads and, by unit, values there and back."""
-        canvas = self.find("#cursor-canvas")
+    def cells(self, canvas="#cursor-canvas"):
+        """What the tip says over every cell of a map: its head, and the name and the values of each row."""
+        canvas = self.find(canvas)
         self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
         left, top, side, x0, y0, span = (float(part) for part in canvas.get_attribute("data-plot").split())
         size = round(span)
@@ -105,7 +108,8 @@ class Page:
                     const tip = document.getElementById("tip");
                     const rows = [...tip.querySelectorAll("tr")].slice(1);
                     const values = rows.map((row) => [row.firstChild.textContent, ...[...row.querySelectorAll("td")].map((cell) => cell.dataset.value)]);
-                    return {hidden: tip.hidden, title: tip.querySelector("strong")?.textContent, values};
+                    const {verdict, causes} = tip.querySelector("p")?.dataset ?? {};
+                    return {hidden: tip.hidden, title: tip.querySelector("strong")?.textContent, values, verdict, causes};
                 """
                 seen.append(self.driver.execute_script(tip))
         return seen
@@ -133,6 +137,34 @@ class Page:
         self.driver.execute_script("window.scrollTo(0, 0)")
         picture = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True})
         path.write_bytes(base64.b64decode(picture["data"]))
+
+    def pictures(self, folder, name):
+        """Pictures in light and dark, and on paper."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.picture(folder / f"{name}-light.png")
+        self.media(dark=True)
+        self.picture(folder / f"{name}-dark.png")
+        self.media()
+        self.paper(folder / f"{name}.pdf")
+
+    def paper(self, path):
+        """Prints the page; how many bytes that takes."""
+        paper = self.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True, "preferCSSPageSize": True})
+        paper = base64.b64decode(paper["data"])
+        path.write_bytes(paper)
+        self.settle()
+        return len(paper) if paper.startswith(b"%PDF") else 0
+
+    def drawn(self, name):
+        """The points of each line of a chart."""
+        return self.driver.execute_script(f"return echarts.getInstanceByDom(document.getElementById('{name}')).getOption().series.map(({{data}}) => data)")
+
+    def end(self, found):
+        """What is to be said of every page."""
+        found["complaints"] = self.complaints()
+        found["overflow"] = self.overflow()
+        self.driver.quit()
+        return found
 
     def background(self):
         return self.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
@@ -215,6 +247,73 @@ def names(path):
     return found
 
 
+def compared(path, folder):
+    page = Page(path)
+    found = {"names": page.text("#compared-names"), "maps": {}}
+    page.pictures(folder, "compared")
+    for by, selection in [("rank", "p2p"), ("rank", "collective"), ("rank", "all"), ("endpoint", "all")]:
+        page.choose("compared-by", by)
+        page.choose("compared-unit", "mpi-bytes")
+        page.choose("compared-selection", selection)
+        found["maps"][f"{by},{selection}"] = page.cells(f"#map-{'difference' if by == 'rank' else 'b'} canvas:last-child")
+    page.choose("compared-by", "rank")
+    # What a person sees of a map: its colours, at the middle of each cell.
+    page.choose("compared-scaling", "linear")
+    page.choose("compared-unit", "wire-bytes")
+    shade = """
+        const canvas = document.querySelector("#map-difference canvas");
+        const [left, top, side, , , span] = canvas.nextElementSibling.dataset.plot.split(" ").map(Number);
+        const at = (cell) => (cell + 0.08) * side / span;
+        const pixel = (row, column) => [...canvas.getContext("2d").getImageData(left + at(column), top + at(row), 1, 1).data.slice(0, 3)];
+        return Array.from({length: span}, (_, row) => Array.from({length: span}, (_, column) => pixel(row, column)));
+    """
+    found["shades"] = page.driver.execute_script(shade)
+    found["courses"] = {}
+    for rate in ["wire_bytes", "mpi_messages"]:
+        page.choose("compared-rate", rate)
+        found["courses"][rate] = page.drawn("compared-rates")
+    found["times"] = page.drawn("compared-times")
+    rows = "return [...document.querySelectorAll('#compared-values tbody tr')].map(({dataset}) => [dataset.of, dataset.a, dataset.b, dataset.verdict])"
+    found["first"] = page.driver.execute_script(rows)
+    page.click("#compared-more")
+    found["values"] = page.driver.execute_script(rows)
+    page.resize(800)
+    page.picture(folder / "compared-800.png")
+    return page.end(found)
+
+
+def checked(path, folder):
+    page = Page(path)
+    found = {"lines": page.text("#checked-lines")}
+    page.pictures(folder, "checked")
+    found["tips"] = page.cells("#map-verdict canvas:last-child")
+    page.click("#checked-collective-details summary")
+    rows = lambda name: page.driver.execute_script(f"return [...document.querySelectorAll('#{name} tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+    found["pairs"] = rows("checked-pairs")
+    found["operations"] = rows("checked-operations")
+    found["collectives"] = rows("checked-collective-pairs")
+    found["delays"] = page.drawn("delays")
+    page.resize(800)
+    page.picture(folder / "checked-800.png")
+    return page.end(found)
+
+
+def times(path, folder):
+    page = Page(path)
+    found = {"drawn": page.drawn("times"), "bars": {}}
+    pairs = [option.get_attribute("value") for option in page.find("#times-pair").find_elements(By.TAG_NAME, "option")]
+    for pair in pairs:
+        page.choose("times-pair", pair)
+        found["bars"][pair] = [page.text("#histogram-title"), page.drawn("histogram")]
+    page.brush(0.3, 0.6)
+    found["window"] = [float(page.find(f"#{name}").get_attribute("value")) for name in ["from", "to"]]
+    marked = "return echarts.getInstanceByDom(document.getElementById('times')).getOption().series[0].markArea.data"
+    found["marked"] = page.driver.execute_script(marked)
+    folder.mkdir(parents=True, exist_ok=True)
+    page.picture(folder / "times-brushed.png")
+    return page.end(found)
+
+
 def look(path, folder):
     folder.mkdir(parents=True, exist_ok=True)
     page = Page(path)
@@ -272,11 +371,7 @@ def look(path, folder):
     page.picture(folder / "light-800.png")
     page.resize(1200)
     page.click("#theme")
-    paper = page.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True, "preferCSSPageSize": True})
-    paper = base64.b64decode(paper["data"])
-    (folder / "print.pdf").write_bytes(paper)
-    found["pdf_bytes"] = len(paper) if paper.startswith(b"%PDF") else 0
-    page.settle()
+    found["pdf_bytes"] = page.paper(folder / "print.pdf")
     found["backgrounds"]["after print"] = page.background()
     found["complaints"] = page.complaints()
     found["requests"] = page.requests()
@@ -284,11 +379,15 @@ def look(path, folder):
     return found
 
 
+PARTS = {"--compared": compared, "--checked": checked, "--times": times}
+
 if __name__ == "__main__":
     if sys.argv[1] == "--weigh":
         result = weigh(*sys.argv[2:])
     elif sys.argv[1] == "--names":
         result = names(sys.argv[2])
+    elif sys.argv[1] in PARTS:
+        result = PARTS[sys.argv[1]](sys.argv[2], pathlib.Path(sys.argv[3]))
     else:
         result = look(sys.argv[1], pathlib.Path(sys.argv[2]))
     json.dump(result, sys.stdout, indent=1)

@@ -1,10 +1,16 @@
 //! The HTML report in a browser: what a person sees there is what the commands print.
 
+mod checked;
+mod compared;
+mod perfetto;
+mod times;
+
 use crate::python::{run, venv};
 use crate::tools::{ibscope, result, sample, samples_folder};
+use ibscope::crosscheck::{self, Clocks, Crosscheck, Pair, Sums, Verdict};
 use ibscope::model::profile::{ConnectionRow, RankRow, Repeated, Repeats, TimelineRow, Traffic};
 use ibscope::model::{Kind, Profile};
-use ibscope::report::html;
+use ibscope::report::html::{Compared, Page};
 use ibscope_parsers::{Endpoint, Lid, Qpn};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,9 +39,14 @@ fn has_browser() -> bool {
 
 /// What `tests/browser/look.py` prints.
 fn look(arguments: &[&Path]) -> Value {
+    drive("look.py", arguments)
+}
+
+/// What a script that drives the browser prints.
+fn drive(script: &str, arguments: &[&Path]) -> Value {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     let mut command = Command::new(venv(&folder.join("requirements.txt")));
-    command.arg(folder.join("look.py")).args(arguments);
+    command.arg(folder.join(script)).args(arguments);
     serde_json::from_str(&run(&mut command, "the page could not be looked at")).expect("json")
 }
 
@@ -247,6 +258,54 @@ fn large(ranks: u16) -> Profile {
     profile
 }
 
+/// The same job beside one in which every third connection sent more.
+fn busier(profile: &Profile) -> Compared {
+    let mut other = profile.clone();
+    for connection in other.connections.iter_mut().step_by(3) {
+        connection.traffic.wire_bytes += 1_000_003;
+        connection.traffic.p2p_messages += 7;
+    }
+    Compared::new([profile, &other], ["large.ibp".to_owned(), "busier.ibp".to_owned()]).expect("compared")
+}
+
+/// The same job beside a trace of it that lacks a message of every fifth pair.
+fn traced(profile: &Profile) -> Crosscheck {
+    let rank = |endpoint: Endpoint| endpoint.to_string().parse::<u32>().expect("LID") - 1;
+    let pair = |(index, row): (usize, &ConnectionRow)| {
+        let wire = Sums { messages: row.traffic.p2p_messages, bytes: row.traffic.p2p_mpi_bytes };
+        let lacks = index % 5 == 0;
+        Pair {
+            src: rank(row.src),
+            dst: rank(row.dst),
+            trace: Sums { messages: wire.messages - u64::from(lacks), bytes: wire.bytes },
+            wire,
+            tracer: Sums::default(),
+            missing: Sums::default(),
+            verdict: if lacks { Verdict::Unexplained } else { Verdict::Equal },
+            causes: Vec::new(),
+            differences: Vec::new(),
+            wire_bytes: row.traffic.wire_bytes,
+            payload_bytes: row.traffic.payload_bytes,
+            retransmitted_wire_bytes: 0,
+        }
+    };
+    Crosscheck {
+        trace: "large.csv".to_owned(),
+        tracer: "a table".to_owned(),
+        events: 0,
+        placement: "the table",
+        traffic: crosscheck::Traffic::default(),
+        nodes: BTreeMap::new(),
+        tolerance_percent: 0.0,
+        pairs: profile.connections.iter().enumerate().map(pair).collect(),
+        clocks: Clocks::default(),
+        collective_calls: Vec::new(),
+        collectives: Vec::new(),
+        one_sided: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
 /// A page of 4096 ranks can be used. How fast it opens is told, and not asserted: machines differ.
 #[test]
 fn thousands_of_ranks_fit_into_a_page() {
@@ -256,7 +315,12 @@ fn thousands_of_ranks_fit_into_a_page() {
     for (ranks, most_bytes) in [(64, 3 * MIB), (4096, 20 * MIB)] {
         let page = folder.join(format!("{ranks}-ranks.html"));
         let mut text = Vec::new();
-        html::page(&large(ranks), "large.ibp", &mut text).expect("written");
+        let profile = large(ranks);
+        // With all that a page may have beside the run.
+        let (compared, crosscheck) = (busier(&profile), traced(&profile));
+        let page_of =
+            Page { compared: Some(&compared), crosscheck: Some(&crosscheck), ..Page::of(&profile, "large.ibp") };
+        page_of.write(&mut text).expect("written");
         assert!((text.len() as u64) < most_bytes, "{ranks} ranks: {} bytes", text.len());
         fs::write(&page, &text).expect("page");
         if !has_browser() {

@@ -133,6 +133,20 @@ fn pauses_are_told_by_sender_and_class() {
         serde_json::from_str(&result(&["health", "--link", "4x EDR", "--format", "json"], &[&path])).expect("JSON");
     // 256 x 512 / 100.
     assert_eq!(json["pauses"]["02:00:00:00:00:02 pause"]["longest_ns"], 1311);
+    let csv = result(&["health", "--by", "pause", "--link", "100Gb/s", "--format", "csv"], &[&path]);
+    assert_eq!(
+        csv.lines().collect::<Vec<_>>(),
+        [
+            "sender,class,frames,pauses,resumes,longest_quanta,quanta,longest_ns",
+            "02:00:00:00:00:01 PFC,class 3,3,2,1,65535,66535,335539",
+            "02:00:00:00:00:01 PFC,class 4,3,1,0,100,100,512",
+            "02:00:00:00:00:02 PFC,class 0,1,1,0,5,5,26",
+            "02:00:00:00:00:02 PFC,class 7,1,1,0,6,6,31",
+            "02:00:00:00:00:02 pause,,1,1,0,256,256,1311",
+        ]
+    );
+    let table = result(&["health", "--by", "pause"], &[&path]);
+    assert!(table.contains("65 535 quanta") && table.lines().count() == 6, "{table}");
 }
 
 /// Constructed: recorded runs have no notification.

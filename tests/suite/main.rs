@@ -11,6 +11,7 @@ mod crosscheck;
 mod cuts;
 mod fabric;
 mod floor;
+mod forms;
 mod framing;
 mod health;
 mod hostile;

@@ -63,6 +63,8 @@ impl Latency {
 pub(in crate::cli) enum View {
     /// How often which time was measured; as text, extremes and quantiles
     Histogram,
+    /// The buckets of the histograms: which time was measured how often
+    Buckets,
     /// The same by message size, as median and the interval that holds 80 % of the samples
     Sizes,
     /// The median by message size and by the rate of the connection at that time

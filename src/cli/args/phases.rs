@@ -1,7 +1,7 @@
 //! Arguments of `ibscope phases`.
 
 use super::{ByArg, Figures, Source, bin_ns};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Phases {
@@ -13,6 +13,19 @@ pub(in crate::cli) struct Phases {
     /// Width of the windows that are compared: no cut is finer [default: a round width that makes at most 64 of them]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(in crate::cli) window: Option<i64>,
+    /// What csv holds; json holds everything
+    #[arg(long, value_enum, default_value_t = PhasesView::Phases)]
+    pub(in crate::cli) view: PhasesView,
     #[command(flatten)]
     pub(in crate::cli) figures: Figures,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum PhasesView {
+    /// A row for each phase
+    Phases,
+    /// The matrix of each phase
+    Matrices,
+    /// The collective operations that were seen in each phase
+    Collectives,
 }

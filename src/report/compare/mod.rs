@@ -9,19 +9,24 @@
 //!
 //! Both take samples to be independent. Those of one run are not quite, and a run differs from the next one for reasons that one run of each cannot show.
 
+mod courses;
 mod intervals;
 mod write;
 
+pub use courses::{Course, courses};
 pub use write::{csv, json, table};
+pub(super) use write::{name, texts};
 
 use super::ReportError;
 use super::health;
 use super::latency::{Apart, Key, latencies};
 use super::matrix::{self, Cell, Selection};
 use super::rates::{self, VALUES};
+use super::totals::Totals;
 use super::who::{By, Label};
 use crate::model::profile::Traffic;
-use crate::model::{Histogram, Kind, Profile};
+use crate::model::{Histogram, Profile};
+use ibscope_parsers::Endpoint;
 use intervals::{Bounds, bounds, share_longer};
 use std::collections::BTreeMap;
 
@@ -195,7 +200,7 @@ pub fn compare(profiles: [&Profile; 2], names: [String; 2], by: Option<By>) -> R
         names,
         by,
         totals: totals(profiles),
-        pairs: pairs(profiles, by),
+        pairs: pairs(profiles, by, Selection::All),
         times: times(profiles),
         rates,
         windows_ns,
@@ -204,18 +209,12 @@ pub fn compare(profiles: [&Profile; 2], names: [String; 2], by: Option<By>) -> R
 }
 
 fn totals(profiles: [&Profile; 2]) -> Vec<Pairing> {
-    let sums = profiles.map(|profile| {
-        let data = profile.connections.iter().filter(|connection| connection.kind == Kind::Data);
-        data.fold((Traffic::default(), 0, false), |(mut sum, count, has_mpi), connection| {
-            sum += connection.traffic;
-            (sum, count + 1, has_mpi || connection.stack.is_some())
-        })
-    });
-    let of = |value, get: &dyn Fn(&Traffic) -> u64| Pairing::count(value, Some(get(&sums[0].0)), Some(get(&sums[1].0)));
-    let mpi = |value, get: &dyn Fn(&Traffic) -> u64| {
-        let known = sums.map(|(traffic, _, has_mpi)| has_mpi.then(|| get(&traffic)));
-        Pairing::count(value, known[0], known[1])
+    let sums = profiles.map(Totals::of);
+    let count = |value, of: fn(&Totals<'_>) -> u64| Pairing::count(value, Some(of(&sums[0])), Some(of(&sums[1])));
+    let of = |value, get: fn(&Traffic) -> u64| {
+        Pairing::count(value, Some(get(&sums[0].traffic)), Some(get(&sums[1].traffic)))
     };
+    let mpi = |value, get: fn(&Traffic) -> u64| Pairing::count(value, sums[0].mpi(get), sums[1].mpi(get));
     let span = |profile: &Profile| {
         let (first, last) = profile.coverage.first_time_ns.zip(profile.coverage.last_time_ns)?;
         Some(last.abs_diff(first) as f64)
@@ -227,24 +226,32 @@ fn totals(profiles: [&Profile; 2]) -> Vec<Pairing> {
     vec![
         Pairing::rate("time_ns", profiles.map(span)),
         Pairing::count("ranks", ranks[0], ranks[1]),
-        Pairing::count("connections", Some(sums[0].1), Some(sums[1].1)),
-        of("packets", &|traffic| traffic.packets),
-        of("wire_bytes", &|traffic| traffic.wire_bytes),
-        of("payload_bytes", &|traffic| traffic.payload_bytes),
-        of("messages", &|traffic| traffic.messages),
-        mpi("p2p_messages", &|traffic| traffic.p2p_messages),
-        mpi("p2p_mpi_bytes", &|traffic| traffic.p2p_mpi_bytes),
-        mpi("collective_messages", &|traffic| traffic.collective_messages),
-        mpi("collective_mpi_bytes", &|traffic| traffic.collective_mpi_bytes),
+        count("connections", |totals| totals.connections),
+        of("packets", |traffic| traffic.packets),
+        of("wire_bytes", |traffic| traffic.wire_bytes),
+        of("payload_bytes", |traffic| traffic.payload_bytes),
+        of("messages", |traffic| traffic.messages),
+        mpi("p2p_messages", |traffic| traffic.p2p_messages),
+        mpi("p2p_mpi_bytes", |traffic| traffic.p2p_mpi_bytes),
+        mpi("collective_messages", |traffic| traffic.collective_messages),
+        mpi("collective_mpi_bytes", |traffic| traffic.collective_mpi_bytes),
     ]
 }
 
-fn pairs(profiles: [&Profile; 2], by: By) -> Vec<PairTraffic> {
+/// Pairs of both, those with most difference first.
+#[must_use]
+pub fn pairs(profiles: [&Profile; 2], by: By, selection: Selection) -> Vec<PairTraffic> {
+    // An endpoint is the same one where only one of the two knows its name.
+    let name = |endpoint: &Endpoint| profiles.iter().find_map(|profile| profile.names.get(endpoint).cloned());
+    let label = |label: &Label| match label {
+        Label::Endpoint(endpoint, _) => Label::Endpoint(*endpoint, name(endpoint)),
+        other => other.clone(),
+    };
     let mut table: BTreeMap<(Label, Label), [Cell; 2]> = BTreeMap::new();
     for (index, profile) in profiles.into_iter().enumerate() {
-        let matrix = matrix::matrix(profile, by, Selection::All);
+        let matrix = matrix::matrix(profile, by, selection);
         for (src, dst, cell) in matrix.rows() {
-            table.entry((src.clone(), dst.clone())).or_default()[index] = *cell;
+            table.entry((label(src), label(dst))).or_default()[index] = *cell;
         }
     }
     let mut pairs: Vec<PairTraffic> = table.into_iter().map(|(pair, cells)| PairTraffic { pair, cells }).collect();

@@ -42,19 +42,25 @@ fn shown(value: &str, number: f64) -> String {
     if value.ends_with("bytes") { bytes(number as u64) } else { group(number as u64) }
 }
 
-fn side(value: &str, number: Option<f64>) -> String {
-    number.map_or_else(|| "-".to_owned(), |number| shown(value, number))
+/// The same of a rate per second.
+fn shown_rate(value: &str, rate: f64) -> String {
+    if value.ends_with("bytes") { bytes_per_second(rate) } else { per_second(rate) }
 }
 
-fn signed(value: &str, difference: Option<f64>) -> String {
-    match difference {
+/// A value in A and in B, their difference, and how they relate, for people.
+pub(in crate::report) fn texts(pairing: &Pairing, is_rate: bool) -> [String; 4] {
+    let shown = if is_rate { shown_rate } else { shown };
+    let side = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| shown(pairing.value, number));
+    let difference = match pairing.difference() {
         None => "-".to_owned(),
         Some(0.0) => "0".to_owned(),
         Some(difference) => {
             let sign = if difference < 0.0 { "-" } else { "+" };
-            format!("{sign}{}", shown(value, difference.abs()))
+            format!("{sign}{}", shown(pairing.value, difference.abs()))
         }
-    }
+    };
+    let [a, b] = pairing.values.map(side);
+    [a, b, difference, relative(pairing)]
 }
 
 /// Of values that are nearly equal the difference in percent, of others the multiple.
@@ -74,7 +80,7 @@ fn relative(pairing: &Pairing) -> String {
 }
 
 /// The name of a value for people.
-fn name(value: &str) -> String {
+pub(in crate::report) fn name(value: &str) -> String {
     let unit_less = value.strip_suffix("_ns").unwrap_or(value);
     unit_less
         .replace("mpi_bytes", "MPI bytes")
@@ -86,21 +92,16 @@ fn name(value: &str) -> String {
 fn totals(comparison: &Comparison) -> String {
     let mut table = columns(&["", "A", "B", "difference", ""], 1..5);
     for pairing in comparison.totals.iter().filter(|pairing| pairing.values.iter().any(Option::is_some)) {
-        let [a, b] = pairing.values.map(|number| side(pairing.value, number));
-        table.add_row([name(pairing.value), a, b, signed(pairing.value, pairing.difference()), relative(pairing)]);
+        let [a, b, difference, relation] = texts(pairing, false);
+        table.add_row([name(pairing.value), a, b, difference, relation]);
     }
     for (what, pairing) in &comparison.rates {
         if !matches!(pairing.value, "wire_bytes" | "packets") {
             continue;
         }
-        let show = |rate: f64| if pairing.value == "wire_bytes" { bytes_per_second(rate) } else { per_second(rate) };
-        let [a, b] = pairing.values.map(|rate| rate.map_or_else(|| "-".to_owned(), show));
-        let difference = pairing.difference().map_or_else(
-            || "-".to_owned(),
-            |difference| format!("{}{}", if difference < 0.0 { "-" } else { "+" }, show(difference.abs())),
-        );
+        let [a, b, difference, relation] = texts(pairing, true);
         let rate = if pairing.value == "wire_bytes" { "rate on the wire" } else { "packet rate" };
-        table.add_row([format!("{what} {rate}"), a, b, difference, relative(pairing)]);
+        table.add_row([format!("{what} {rate}"), a, b, difference, relation]);
     }
     let mut text = format!("{}\n", table.trim_fmt());
     let [a, b] = comparison.windows_ns.map(|ns| span(ns.unsigned_abs()));
@@ -129,11 +130,11 @@ fn pairs(comparison: &Comparison) -> String {
         let (src, dst) = &pair.pair;
         let mut row = vec![format!("{} → {}", src.name(), dst.name())];
         for pairing in values.iter().filter(|pairing| matches!(pairing.value, "messages" | "mpi_bytes")) {
-            row.extend([signed(pairing.value, pairing.difference()), relative(pairing)]);
+            let [_, _, difference, relation] = texts(pairing, false);
+            row.extend([difference, relation]);
         }
         for pairing in values.iter().filter(|pairing| pairing.value == "wire_bytes") {
-            row.extend(pairing.values.map(|number| side(pairing.value, number)));
-            row.extend([signed(pairing.value, pairing.difference()), relative(pairing)]);
+            row.extend(texts(pairing, false));
         }
         table.add_row(row);
     }
@@ -169,8 +170,8 @@ fn times(comparison: &Comparison) -> String {
         let mut row = vec![times.key.interval.to_owned(), times.key.verb.to_owned(), size];
         row.extend(times.samples.map(group));
         for (index, pairing) in times.quantiles.iter().enumerate() {
-            row.extend(pairing.values.map(|number| side(pairing.value, number)));
-            row.push(relative(pairing));
+            let [a, b, _, relation] = texts(pairing, false);
+            row.extend([a, b, relation]);
             if index == 0 {
                 row.push(times.longer_in_b.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0)));
             }
@@ -190,8 +191,8 @@ fn health(comparison: &Comparison) -> String {
     }
     let mut table = columns(&["health", "A", "B", "difference", ""], 1..5);
     for pairing in differ {
-        let [a, b] = pairing.values.map(|number| side(pairing.value, number));
-        table.add_row([name(pairing.value), a, b, signed(pairing.value, pairing.difference()), relative(pairing)]);
+        let [a, b, difference, relation] = texts(pairing, false);
+        table.add_row([name(pairing.value), a, b, difference, relation]);
     }
     format!("\n{}\n", table.trim_fmt())
 }

@@ -2,8 +2,11 @@
 
 mod sums;
 mod table;
+mod views;
 
 pub use table::table;
+pub(super) use table::{called, delays, lines, operations, sentences};
+pub use views::{calls_csv, clocks_csv, delays_csv, differences_csv, one_sided_csv};
 
 use crate::crosscheck::{Cause, Crosscheck, Pair, Verdict};
 use serde_json::json;

@@ -1,10 +1,11 @@
 //! The table for people: what agrees in a few lines, what does not in full.
 
 use super::{agrees, causes, counts, sums};
-use crate::crosscheck::{Cause, CollectivePair, Crosscheck, Difference, Pair, Sums, Traffic};
+use crate::crosscheck::{Cause, Clocks, CollectivePair, Crosscheck, Difference, Pair, Sums, Traffic};
 use crate::report::columns::columns;
 use crate::report::units::{bytes, group, span, utc};
-use std::collections::BTreeMap;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Pairs that are listed; csv and json have all.
@@ -32,20 +33,29 @@ pub fn table(crosscheck: &Crosscheck) -> String {
 }
 
 fn head(text: &mut String, crosscheck: &Crosscheck) {
+    for (label, value) in lines(crosscheck) {
+        let _ = writeln!(text, "{label:<13} {value}");
+    }
+    text.push('\n');
+}
+
+/// What it comes to: a label, and what is to be said.
+pub(in crate::report) fn lines(crosscheck: &Crosscheck) -> Vec<(&'static str, String)> {
     let Crosscheck { trace, tracer, events, placement, nodes, .. } = crosscheck;
-    let hosts: std::collections::BTreeSet<&String> = nodes.values().collect();
+    let hosts: BTreeSet<&String> = nodes.values().collect();
     // Of a table they are messages, of a profile calls of MPI.
     let counted = if crosscheck.ranks.is_empty() { "events" } else { "calls of MPI" };
-    let _ = writeln!(text, "trace         {trace}: {tracer}, {} {counted}", group(*events));
-    let _ = writeln!(text, "placement     {} ranks on {} nodes, as {placement} says", nodes.len(), hosts.len());
     let verdicts: Vec<String> = counts(crosscheck)
         .into_iter()
         .filter(|(_, count)| *count > 0)
         .map(|(verdict, count)| format!("{} {}", group(count as u64), verdict.name()))
         .collect();
     let all = if verdicts.is_empty() { "no point-to-point messages".to_owned() } else { verdicts.join(", ") };
-    let what = if crosscheck.ranks.is_empty() { "pairs" } else { "sums " };
-    let _ = writeln!(text, "{what}         {all}");
+    let mut lines = vec![
+        ("trace", format!("{trace}: {tracer}, {} {counted}", group(*events))),
+        ("placement", format!("{} ranks on {} nodes, as {placement} says", nodes.len(), hosts.len())),
+        (if crosscheck.ranks.is_empty() { "pairs" } else { "sums" }, all),
+    ];
     let Traffic { mpi_bytes, wire_bytes, retransmitted_wire_bytes, .. } = crosscheck.traffic;
     if mpi_bytes > 0 && wire_bytes > 0 {
         let share = (wire_bytes as f64 - mpi_bytes as f64) * 100.0 / mpi_bytes as f64;
@@ -53,12 +63,11 @@ fn head(text: &mut String, crosscheck: &Crosscheck) {
             0 => String::new(),
             again => format!(", {} of them sent again", bytes(again)),
         };
-        let _ = writeln!(
-            text,
-            "on the wire   {} for {} of MPI: {share:+.1} % (headers, acknowledgements{again})",
-            bytes(wire_bytes),
-            bytes(mpi_bytes)
-        );
+        let (wire, mpi) = (bytes(wire_bytes), bytes(mpi_bytes));
+        lines.push((
+            "on the wire",
+            format!("{wire} for {mpi} of MPI: {share:+.1} % (headers, acknowledgements{again})"),
+        ));
     }
     let all_causes =
         crosscheck.pairs.iter().map(|pair| &pair.causes).chain(crosscheck.ranks.iter().map(|sums| &sums.causes));
@@ -69,7 +78,8 @@ fn head(text: &mut String, crosscheck: &Crosscheck) {
         (true, true) => "the wire and the trace agree, as far as ports were captured",
         (false, _) => "the wire and the trace DIFFER",
     };
-    let _ = writeln!(text, "result        {result}\n");
+    lines.push(("result", result.to_owned()));
+    lines
 }
 
 fn pairs(text: &mut String, crosscheck: &Crosscheck) {
@@ -139,20 +149,26 @@ fn percent(wire: u64, trace: u64) -> String {
 }
 
 fn differences(text: &mut String, crosscheck: &Crosscheck) {
-    let all =
-        || crosscheck.pairs.iter().flat_map(|pair| pair.differences.iter().map(move |difference| (pair, difference)));
-    let count = all().count();
-    if count == 0 {
+    let (sentences, more) = sentences(crosscheck);
+    if sentences.is_empty() {
         return;
     }
     text.push_str("What differs:\n");
-    for (pair, difference) in all().take(MOST_DIFFERENCES) {
-        let _ = writeln!(text, "  {}", sentence(pair, difference));
+    for sentence in sentences {
+        let _ = writeln!(text, "  {sentence}");
     }
-    if count > MOST_DIFFERENCES {
-        let _ = writeln!(text, "  ... and {} more: json has all", group((count - MOST_DIFFERENCES) as u64));
+    if more > 0 {
+        let _ = writeln!(text, "  ... and {} more: json has all", group(more as u64));
     }
     text.push('\n');
+}
+
+/// What differs tag by tag, a sentence each, and how many more there are.
+pub(in crate::report) fn sentences(crosscheck: &Crosscheck) -> (Vec<String>, usize) {
+    let all =
+        || crosscheck.pairs.iter().flat_map(|pair| pair.differences.iter().map(move |difference| (pair, difference)));
+    let sentences = all().take(MOST_DIFFERENCES).map(|(pair, difference)| sentence(pair, difference)).collect();
+    (sentences, all().count().saturating_sub(MOST_DIFFERENCES))
 }
 
 fn sentence(pair: &Pair, difference: &Difference) -> String {
@@ -173,30 +189,43 @@ fn sentence(pair: &Pair, difference: &Difference) -> String {
     format!("rank {} to {}, {tag}{over}{context}: {what}", pair.src, pair.dst)
 }
 
-/// By operation: what ranks of different nodes promise each other, and what went between them.
-fn collectives(text: &mut String, crosscheck: &Crosscheck) {
-    #[derive(Default)]
-    struct Row {
-        calls: u64,
-        pairs: (u64, u64),
-        promised: u64,
-        wire: Sums,
-        tracer: Sums,
-    }
-    if crosscheck.collectives.is_empty() && crosscheck.collective_calls.is_empty() {
-        return;
-    }
-    let mut operations: BTreeMap<&str, Row> = BTreeMap::new();
+/// What ranks of different nodes promise each other by an operation, and what went between them.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(in crate::report) struct Operation {
+    /// Calls of all ranks.
+    calls: u64,
+    /// Pairs with a promise.
+    pairs: u64,
+    promised_bytes: u64,
+    /// Pairs with a message on the wire.
+    wire_pairs: u64,
+    /// All messages on the wire.
+    wire: Sums,
+    /// Those of them that are the tracer's own.
+    tracer: Sums,
+}
+
+/// Collective operations by name.
+pub(in crate::report) fn operations(crosscheck: &Crosscheck) -> BTreeMap<&str, Operation> {
+    let mut operations: BTreeMap<&str, Operation> = BTreeMap::new();
     for calls in &crosscheck.collective_calls {
         operations.entry(&calls.operation).or_default().calls += calls.calls;
     }
     for pair in &crosscheck.collectives {
         let row = operations.entry(&pair.operation).or_default();
-        row.promised = row.promised.saturating_add(pair.promised_bytes);
-        row.pairs.0 += u64::from(pair.promised_bytes > 0);
-        row.pairs.1 += u64::from(pair.wire_messages > 0);
+        row.promised_bytes = row.promised_bytes.saturating_add(pair.promised_bytes);
+        row.pairs += u64::from(pair.promised_bytes > 0);
+        row.wire_pairs += u64::from(pair.wire_messages > 0);
         row.wire += Sums { messages: pair.wire_messages, bytes: pair.wire_bytes };
         row.tracer += pair.tracer;
+    }
+    operations
+}
+
+fn collectives(text: &mut String, crosscheck: &Crosscheck) {
+    let operations = operations(crosscheck);
+    if operations.is_empty() {
+        return;
     }
     let header = [
         "collective",
@@ -214,9 +243,9 @@ fn collectives(text: &mut String, crosscheck: &Crosscheck) {
         table.add_row([
             operation.to_owned(),
             group(row.calls),
-            group(row.pairs.0),
-            bytes(row.promised),
-            group(row.pairs.1),
+            group(row.pairs),
+            bytes(row.promised_bytes),
+            group(row.wire_pairs),
             group(row.wire.messages),
             bytes(row.wire.bytes),
             tracer,
@@ -226,12 +255,16 @@ fn collectives(text: &mut String, crosscheck: &Crosscheck) {
     text.push_str("Bytes between ranks on different nodes. An algorithm moves them over other ranks, so the two need not be equal.\n");
 }
 
-/// The same pair by pair, of the operations that the program called.
-fn collectives_by_pair(text: &mut String, crosscheck: &Crosscheck) {
-    let called = |operation: &str| crosscheck.collective_calls.iter().any(|calls| calls.operation == operation);
-    // Without those that the tracer is known to have caused.
+/// Collective operations that the program called, pair by pair, without those that the tracer is known to have caused.
+pub(in crate::report) fn called(crosscheck: &Crosscheck) -> impl Iterator<Item = &CollectivePair> {
+    let called: BTreeSet<&str> = crosscheck.collective_calls.iter().map(|calls| calls.operation.as_str()).collect();
     let has_any = |pair: &&CollectivePair| pair.promised_bytes > 0 || pair.wire_messages > pair.tracer.messages;
-    let rows: Vec<_> = crosscheck.collectives.iter().filter(|pair| called(&pair.operation)).filter(has_any).collect();
+    crosscheck.collectives.iter().filter(move |pair| called.contains(pair.operation.as_str())).filter(has_any)
+}
+
+/// The same pair by pair.
+fn collectives_by_pair(text: &mut String, crosscheck: &Crosscheck) {
+    let rows: Vec<_> = called(crosscheck).collect();
     if rows.is_empty() {
         return;
     }
@@ -281,24 +314,29 @@ fn clocks(text: &mut String, crosscheck: &Crosscheck) {
     if clocks.ranks.len() > MOST_PAIRS {
         let _ = writeln!(text, "... and {} more ranks: json has all", group((clocks.ranks.len() - MOST_PAIRS) as u64));
     }
-    if let Some(delays) = &clocks.send_to_wire {
-        let time = |ns: i64| format!("{}{}", if ns < 0 { "-" } else { "" }, span(ns.unsigned_abs()));
-        let of = if clocks.of_every_message {
-            "messages"
-        } else {
-            "first and last messages of their kind; captures instead of the profile give all"
-        };
-        let _ = writeln!(
-            text,
-            "\nsend call to wire: minimum {}, median {}, 90 % {}, 99 % {}, maximum {} ({} {of})",
-            time(delays.min_ns),
-            time(delays.median_ns),
-            time(delays.p90_ns),
-            time(delays.p99_ns),
-            time(delays.max_ns),
-            group(delays.count),
-        );
+    if let Some(delays) = delays(clocks) {
+        let _ = writeln!(text, "\nsend call to wire: {delays}");
     }
+}
+
+/// How long a send takes to the wire.
+pub(in crate::report) fn delays(clocks: &Clocks) -> Option<String> {
+    let delays = clocks.send_to_wire.as_ref()?;
+    let time = |ns: i64| format!("{}{}", if ns < 0 { "-" } else { "" }, span(ns.unsigned_abs()));
+    let of = if clocks.of_every_message {
+        "messages"
+    } else {
+        "first and last messages of their kind; captures instead of the profile give all"
+    };
+    Some(format!(
+        "minimum {}, median {}, 90 % {}, 99 % {}, maximum {} ({} {of})",
+        time(delays.min_ns),
+        time(delays.median_ns),
+        time(delays.p90_ns),
+        time(delays.p99_ns),
+        time(delays.max_ns),
+        group(delays.count),
+    ))
 }
 
 fn one_sided(text: &mut String, crosscheck: &Crosscheck) {

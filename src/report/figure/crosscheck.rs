@@ -22,7 +22,7 @@ const BAR: i32 = 40;
 const COLORS: u32 = 128;
 
 /// Colours of the verdicts: of Okabe and Ito's, light ones for what needs no look.
-const VERDICTS: [(Verdict, RGBColor); 4] = [
+pub(super) const VERDICTS: [(Verdict, RGBColor); 4] = [
     (Verdict::Equal, RGBColor(178, 213, 232)),
     (Verdict::Explained, RGBColor(86, 180, 233)),
     (Verdict::Tolerated, RGBColor(240, 228, 66)),

@@ -126,12 +126,21 @@ pub fn rates(rates: &Rates) -> Result<Drawing, ReportError> {
     Ok(Drawing(Box::new(rates::Panels::new(rates)?)))
 }
 
-/// The colours of the figures, for other renderings, as `#rrggbb`: those of a scale from low to high at equal distances, and those of things to be
-/// told apart.
-pub(super) fn colors() -> (Vec<String>, Vec<String>) {
+/// The colours of the figures, for other renderings, as `#rrggbb`.
+#[derive(serde::Serialize)]
+pub(super) struct Colors {
+    /// A scale from low to high, at equal distances.
+    scale: Vec<String>,
+    /// Those of things to be told apart.
+    apart: Vec<String>,
+    /// Those of the verdicts of a cross-check, and their names.
+    verdicts: Vec<(&'static str, String)>,
+}
+
+/// See [`Colors`].
+pub(super) fn colors() -> Colors {
     let hex = |RGBColor(red, green, blue): RGBColor| format!("#{red:02x}{green:02x}{blue:02x}");
-    (
-        super::scale::VIRIDIS.map(|(red, green, blue)| hex(RGBColor(red, green, blue))).to_vec(),
-        scale::OKABE_ITO.map(hex).to_vec(),
-    )
+    let scale = super::scale::VIRIDIS.map(|(red, green, blue)| hex(RGBColor(red, green, blue)));
+    let verdicts = crosscheck::VERDICTS.map(|(verdict, color)| (verdict.name(), hex(color)));
+    Colors { scale: scale.to_vec(), apart: scale::OKABE_ITO.map(hex).to_vec(), verdicts: verdicts.to_vec() }
 }

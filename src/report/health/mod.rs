@@ -7,25 +7,25 @@
 
 mod links;
 mod over_time;
+mod pauses;
 mod row;
 
 pub use links::{csv as links_csv, table as links_table};
 pub use over_time::{RepeatedBin, Retransmissions, over_time_csv, over_time_json, over_time_table, retransmissions};
+pub use pauses::{csv as pauses_csv, table as pauses_table};
 
 use super::units::{bytes, counted, group, span as duration};
 use super::who::Label;
-use crate::model::coverage::Pauses;
 use crate::model::link::Speed;
 use crate::model::profile::Repeats;
 use crate::model::{Health, Profile};
+use pauses::{described as describe_pauses, json as pauses_json};
 use row::{Row, acknowledged_requests, plain_acks, rows, slowdown};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
 /// Connections that the table shows.
 const WORST: usize = 10;
-/// Senders of pause frames that the table lists.
-const MAX_PAUSE_SENDERS: usize = 8;
 /// Columns of the csv in front of those of [`Health`].
 const COLUMNS: [&str; 12] = [
     "src",
@@ -161,7 +161,7 @@ fn describe(profile: &Profile, speed: Option<&Speed>, rows: &[Row<'_>]) -> Vec<(
         let count = group(health.cnp_reactions);
         put("", format!("after a CNP requests came {times:.1} times as far apart ({count} measured)"));
     }
-    for line in pauses(profile, speed) {
+    for line in describe_pauses(&profile.coverage, speed) {
         put("pause", line);
     }
     let coverage = &profile.coverage;
@@ -221,35 +221,6 @@ fn describe(profile: &Profile, speed: Option<&Speed>, rows: &[Row<'_>]) -> Vec<(
     lines
 }
 
-/// What pause frames ask for, one line per sender and class.
-fn pauses(profile: &Profile, speed: Option<&Speed>) -> Vec<String> {
-    let coverage = &profile.coverage;
-    let ask = |of: &str| {
-        let text = |(what, pauses): (&String, &Pauses)| {
-            let class = what.strip_prefix(of)?.trim_start();
-            let longest = match longest_pause_ns(pauses, speed) {
-                Some(ns) => duration(ns),
-                None => format!("{} quanta", group(pauses.longest_quanta)),
-            };
-            let class = if class.is_empty() { String::new() } else { format!("{class}: ") };
-            let (asked, ended) = (counted(pauses.pauses, "pause"), group(pauses.resumes));
-            Some(format!("{class}{asked} of up to {longest}, {ended} resumed"))
-        };
-        coverage.pauses.iter().filter_map(text).collect::<Vec<_>>().join("; ")
-    };
-    let line = |(sender, count): (&String, &u64)| {
-        let asked = ask(sender);
-        let separator = if asked.is_empty() { "" } else { ": " };
-        format!("{} from {sender}{separator}{asked}", counted(*count, "frame"))
-    };
-    coverage.pause_frames.iter().take(MAX_PAUSE_SENDERS).map(line).collect()
-}
-
-/// The longest pause asked for, where the speed of the link is known.
-fn longest_pause_ns(pauses: &Pauses, speed: Option<&Speed>) -> Option<u64> {
-    speed.map(|speed| speed.bits_ns(pauses.longest_quanta.saturating_mul(Pauses::QUANTUM_BITS)).round() as u64)
-}
-
 /// One line per connection with something to say: the connection, its repeats, and the columns of [`Health`].
 pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{},{},{}", COLUMNS.join(","), Health::COLUMNS.join(","), DERIVED.join(","))?;
@@ -275,26 +246,12 @@ pub fn json(profile: &Profile, speed: Option<&Speed>, out: &mut dyn Write) -> io
         connection.insert("findings".to_owned(), json!(row.findings()));
         Value::Object(connection)
     });
-    let pauses: Map<String, Value> = profile
-        .coverage
-        .pauses
-        .iter()
-        .map(|(what, pauses)| {
-            let longest_ns = longest_pause_ns(pauses, speed);
-            let Pauses { pauses, resumes, longest_quanta, quanta } = pauses;
-            let asked = json!({
-                "pauses": pauses, "resumes": resumes, "longest_quanta": longest_quanta, "quanta": quanta,
-                "longest_ns": longest_ns,
-            });
-            (what.clone(), asked)
-        })
-        .collect();
     let document = json!({
         "schema": "ibscope health",
         "version": 1,
         "total": total,
         "pause_frames": profile.coverage.pause_frames,
-        "pauses": pauses,
+        "pauses": pauses_json(&profile.coverage, speed),
         "links": links::json(profile),
         "inputs": inputs,
         "connections": connections.collect::<Vec<_>>(),

@@ -6,18 +6,15 @@
 //! ```text
 //! pairs | cells | per pair: sender, receiver, has MPI, 8 sums | per cell: bin (from the one before), pair (from the one before, or from 0 in a new bin), 8 sums
 //! ```
-//! Every number is an LEB128 integer, and a column is all of its numbers one after the other: the deflated whole takes some ten bytes a cell.
+//! The deflated whole takes some ten bytes a cell.
 
+use super::packed::{self, Columns};
 use crate::model::profile::{ConnectionRow, Repeated, Traffic};
 use crate::model::{Kind, Profile};
 use crate::report::who::{By, Label, Who};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use flate2::Compression;
-use flate2::write::DeflateEncoder;
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
+use std::io;
 
 /// What the cells may take of the page, encoded, and how much more for each end: bins are made wider until they fit.
 const BYTES: usize = 1 << 20;
@@ -103,7 +100,7 @@ fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Re
     for (row, _) in own().filter(|(row, _)| row.repeated.packets > 0) {
         *repeated.entry(bin_of(start_of(row.time_ns, bin_ns), first_ns, bin_ns)).or_default() += row.repeated;
     }
-    let base64 = STANDARD.encode(packed);
+    let base64 = packed::base64(&packed);
     Ok(Cells { ends, bin_ns, first_ns, repeated: repeated.into_iter().collect(), base64 })
 }
 
@@ -131,12 +128,12 @@ fn join(cells: &mut Vec<Cell>) {
 }
 
 fn deflate(pairs: &BTreeMap<[u32; 3], Traffic>, cells: &[Cell], bin_ns: i64) -> io::Result<Vec<u8>> {
-    let mut columns = Columns { out: DeflateEncoder::new(Vec::new(), Compression::new(7)) };
+    let mut columns = Columns::default();
     columns.put([pairs.len() as u64, cells.len() as u64].into_iter())?;
     for index in 0..3 {
         columns.put(pairs.keys().map(|key| u64::from(key[index])))?;
     }
-    columns.sums(&pairs.values())?;
+    sums(&mut columns, &pairs.values())?;
     let first_ns = cells.first().map_or(0, |cell| cell.0);
     let bin = |cell: &Cell| bin_of(cell.0, first_ns, bin_ns);
     let before = || std::iter::once(None).chain(cells.iter().map(Some));
@@ -146,56 +143,32 @@ fn deflate(pairs: &BTreeMap<[u32; 3], Traffic>, cells: &[Cell], bin_ns: i64) -> 
         u64::from(cell.1 - before.map_or(0, |before| before.1))
     };
     columns.put(cells.iter().zip(before()).map(pair))?;
-    columns.sums(&cells.iter().map(|cell| &cell.2))?;
-    columns.out.finish()
+    sums(&mut columns, &cells.iter().map(|cell| &cell.2))?;
+    columns.finish()
 }
 
-struct Columns {
-    out: DeflateEncoder<Vec<u8>>,
-}
-
-impl Columns {
-    /// One column.
-    fn put(&mut self, values: impl Iterator<Item = u64>) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(1 << 16);
-        for mut value in values {
-            while value >= 0x80 {
-                bytes.push(value as u8 | 0x80);
-                value >>= 7;
-            }
-            bytes.push(value as u8);
-            if bytes.len() >= 1 << 15 {
-                self.out.write_all(&bytes)?;
-                bytes.clear();
-            }
-        }
-        self.out.write_all(&bytes)
-    }
-
-    /// Eight columns of sums, in the order of `data.js`.
-    fn sums<'a>(&mut self, rows: &(impl Iterator<Item = &'a Traffic> + Clone)) -> io::Result<()> {
-        let columns: [fn(&Traffic) -> u64; 8] = [
-            |sums| sums.packets,
-            |sums| sums.wire_bytes,
-            |sums| sums.payload_bytes,
-            |sums| sums.messages,
-            |sums| sums.p2p_messages,
-            |sums| sums.p2p_mpi_bytes,
-            |sums| sums.collective_messages,
-            |sums| sums.collective_mpi_bytes,
-        ];
-        columns.into_iter().try_for_each(|column| self.put(rows.clone().map(column)))
-    }
+/// Eight columns of sums, in the order of `data.js`.
+fn sums<'a>(columns: &mut Columns, rows: &(impl Iterator<Item = &'a Traffic> + Clone)) -> io::Result<()> {
+    let of: [fn(&Traffic) -> u64; 8] = [
+        |sums| sums.packets,
+        |sums| sums.wire_bytes,
+        |sums| sums.payload_bytes,
+        |sums| sums.messages,
+        |sums| sums.p2p_messages,
+        |sums| sums.p2p_mpi_bytes,
+        |sums| sums.collective_messages,
+        |sums| sums.collective_mpi_bytes,
+    ];
+    of.into_iter().try_for_each(|of| columns.put(rows.clone().map(of)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::profile::{Repeats, TimelineRow};
+    use crate::report::html::packed::tests::{bytes_of, numbers_of};
     use crate::report::matrix::{Selection, matrix};
-    use flate2::read::DeflateDecoder;
     use ibscope_parsers::{Lid, Qpn};
-    use std::io::Read as _;
 
     const BIN_NS: i64 = 10;
 
@@ -232,21 +205,12 @@ mod tests {
         profile
     }
 
-    /// All numbers of the columns.
-    fn numbers(cells: &Cells) -> Vec<u64> {
-        let packed = STANDARD.decode(&cells.base64).expect("base64");
-        let mut bytes = Vec::new();
-        DeflateDecoder::new(&packed[..]).read_to_end(&mut bytes).expect("deflated");
-        let whole = |number: &[u8]| number.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f));
-        bytes.split_inclusive(|byte| byte & 0x80 == 0).map(whole).collect()
-    }
-
     #[test]
     fn columns_hold_the_sums_of_the_matrix() {
         let profile = profile();
         let cells = pack(&profile).expect("packed");
         assert_eq!((cells.bin_ns, cells.first_ns, cells.ends.len()), (BIN_NS, -40, 4));
-        let numbers = numbers(&cells);
+        let numbers = numbers_of(&cells.base64);
         let (pairs, count) = (numbers[0] as usize, numbers[1] as usize);
         assert_eq!((pairs, count, numbers.len()), (8, 72, 2 + 8 * 11 + 72 * 10));
         let column = |index: usize| &numbers[2 + index * pairs..][..pairs];
@@ -267,10 +231,10 @@ mod tests {
     fn bins_are_made_wider_until_they_fit() {
         let profile = profile();
         let of = |cells: &Cells| {
-            let numbers = numbers(cells);
+            let numbers = numbers_of(&cells.base64);
             let (pairs, count) = (numbers[0] as usize, numbers[1] as usize);
             let packets = &numbers[2 + pairs * 11 + count * 2..][..count];
-            (count, packets.iter().sum::<u64>(), STANDARD.decode(&cells.base64).expect("base64").len())
+            (count, packets.iter().sum::<u64>(), bytes_of(&cells.base64).len())
         };
         let fine = pack(&profile).expect("packed");
         let (all, packets, length) = of(&fine);

@@ -6,9 +6,11 @@ const report = JSON.parse(document.getElementById("data-document").textContent);
 const PACKETS = 0, WIRE = 1, PAYLOAD = 2, MESSAGES = 3, P2P = 4, P2P_BYTES = 5, COLLECTIVE = 6, COLLECTIVE_BYTES = 7;
 const SUMS = 8;
 
+/// The packed numbers of an element; `null` where it is empty.
 async function inflate(element) {
   const text = atob(element.textContent);
   element.remove();
+  if (text === "") return null;
   const packed = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i += 1) packed[i] = text.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));

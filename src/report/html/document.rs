@@ -1,24 +1,25 @@
 //! Everything that a page tells but the traffic by pair and bin: one JSON object.
 
 use super::cells::Cells;
-use crate::model::profile::{Repeats, Traffic};
-use crate::model::{Histogram, Interval, Kind, Profile, histogram};
-use crate::report::latency::{self, Apart, Key, time};
+use super::{Compared, Page, checked, latencies};
+use crate::model::{Histogram, Interval, Profile};
+use crate::report::latency::time;
 use crate::report::rates::{self, DEFAULT_WINDOW_NS, WIRE_BYTES};
 use crate::report::text::summary;
+use crate::report::totals::Totals;
 use crate::report::units::{bytes, counted, duration, group, span, utc};
 use crate::report::who::{By, Label};
 use crate::report::{collectives, figure, health, phases, ranks};
 use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Connections with a finding that are listed.
 const WORST: usize = 20;
 
 /// The object, as text that may stand in a `<script>`.
-pub(super) fn document(profile: &Profile, name: &str, cells: &Cells) -> String {
-    let (scale, apart) = figure::colors();
+pub(super) fn document(page: &Page<'_>, cells: &Cells) -> String {
+    let Page { profile, name, compared, crosscheck } = *page;
     let endpoints: BTreeSet<Endpoint> = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect();
     let endpoints: Vec<Endpoint> = endpoints.into_iter().collect();
     let endpoint = |endpoint: &Endpoint| {
@@ -33,8 +34,7 @@ pub(super) fn document(profile: &Profile, name: &str, cells: &Cells) -> String {
     let (origin_ns, last_ns) = times_ns(profile, cells);
     let document = json!({
         "name": name,
-        "scale": scale,
-        "colors": apart,
+        "colors": figure::colors(),
         "summary": tiles(profile, cells),
         "lines": summary::lines(profile),
         "mpi_read": profile.mpi_read,
@@ -49,8 +49,7 @@ pub(super) fn document(profile: &Profile, name: &str, cells: &Cells) -> String {
         "first_bin_ns": cells.first_ns.saturating_sub(origin_ns),
         "repeated": cells.repeated.iter().map(|(bin, sums)| (bin, sums.packets, sums.wire_bytes)).collect::<Vec<_>>(),
         "phases": in_phases(profile, origin_ns),
-        "latencies": latencies(profile),
-        "clock_ns": profile.coverage.clock_ns,
+        "latencies": latencies::document(profile, origin_ns),
         "sizes": sizes(profile),
         "collectives": operations(profile),
         "health": wrong(profile),
@@ -59,6 +58,8 @@ pub(super) fn document(profile: &Profile, name: &str, cells: &Cells) -> String {
         "made": made(profile, cells),
         "inputs": inputs(profile),
         "notes": profile.notes,
+        "compared": compared.map(Compared::document),
+        "crosscheck": crosscheck.map(checked::document),
     });
     // `</script>` and `<!--` would end or change the element that this stands in.
     document.to_string().replace('<', r"\u003c")
@@ -72,14 +73,7 @@ fn times_ns(profile: &Profile, cells: &Cells) -> (i64, i64) {
 
 /// What a person reads first: a label, a value, and a line below; `warn` where it is worth a look.
 fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
-    let mut total = Traffic::default();
-    let mut repeats = Repeats::default();
-    let mut stacks: BTreeSet<&str> = BTreeSet::new();
-    for connection in profile.connections.iter().filter(|connection| connection.kind == Kind::Data) {
-        total += connection.traffic;
-        repeats += connection.repeats;
-        stacks.extend(connection.stack.as_deref());
-    }
+    let Totals { traffic: total, repeats, stacks, .. } = Totals::of(profile);
     let tile = |label: &str, value: String, below: String, warn: bool| json!({ "label": label, "value": value, "below": below, "warn": warn });
     let ports = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect::<BTreeSet<_>>().len() as u64;
     let found = cells.ends.iter().filter_map(|(_, rank)| if let Label::Rank(rank) = rank { Some(rank) } else { None });
@@ -125,7 +119,7 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
         let of = |share| time(answers.quantile(share) as f64);
         tiles.push(tile("Median to the ACK", of(0.5), format!("99 % within {}", of(0.99)), false));
     }
-    let again = repeats.request_packets + repeats.response_packets + repeats.acknowledge_packets;
+    let again = repeats.packets();
     let share = again as f64 * 100.0 / total.packets.max(1) as f64;
     let below = if again == 0 { "packets".to_owned() } else { format!("packets, {share:.2} % of all") };
     tiles.push(tile("Sent again", group(again), below, again > 0));
@@ -160,35 +154,6 @@ fn in_phases(profile: &Profile, origin_ns: i64) -> Value {
         })
     };
     json!({ "window_ns": phases.window_ns, "phases": phases.phases.iter().map(row).collect::<Vec<_>>() })
-}
-
-/// Times by interval, verb and size: quantiles, and how many there are in buckets of an eighth of a power of two.
-fn latencies(profile: &Profile) -> Vec<Value> {
-    let row = |(key, times): (&Key, &Histogram)| {
-        let mut buckets: BTreeMap<u16, u64> = BTreeMap::new();
-        for (value, count) in times.values() {
-            *buckets.entry(histogram::coarse_bucket(value)).or_default() += count;
-        }
-        let quantile = |share| times.quantile(share);
-        let counts = buckets.into_iter().map(|(bucket, count)| {
-            let (from_ns, to_ns) = histogram::coarse_range(bucket);
-            (bucket, from_ns, to_ns, count)
-        });
-        json!({
-            "interval": key.interval, "verb": key.verb, "from_bytes": key.from_bytes, "samples": times.samples(),
-            "min_ns": times.min(), "p10_ns": quantile(0.1), "median_ns": quantile(0.5), "mean_ns": times.mean(),
-            "p90_ns": quantile(0.9), "p99_ns": quantile(0.99), "max_ns": times.max(),
-            "buckets": counts.collect::<Vec<_>>(),
-        })
-    };
-    let of = |sizes| latency::latencies(profile, Apart { by: None, sizes });
-    // Quantiles of all sizes together cannot be had from those of each.
-    of(true)
-        .iter()
-        .chain(&of(false))
-        .filter(|(key, _)| !key.verb.is_empty() || key.from_bytes.is_none())
-        .map(row)
-        .collect()
 }
 
 /// Sizes by what they are of and power of two.

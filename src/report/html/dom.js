@@ -28,6 +28,13 @@ function fill(table, caption, header, rows) {
   table.replaceChildren(element("caption", caption, { class: "visually-hidden" }), head, body);
 }
 
+/// A label, a value, and a line below.
+function tile({ label, value, below, warn }) {
+  const box = element("div", null, { class: warn ? "tile warn" : "tile" });
+  box.append(element("dt", label), element("dd", value, { class: "value" }), element("dd", below, { class: "below" }));
+  return box;
+}
+
 const MOST_ROWS = 200;
 
 /// The same with the first rows alone, where there are many, and a button for the others: laying out thousands takes a second.
@@ -103,11 +110,14 @@ function tip(content, x, y) {
 }
 
 /// Colours of a share from 0 to 1, as `[red, green, blue]`: the scale of the figures.
-const STOPS = report.scale.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+const STOPS = report.colors.scale.map(channels);
 function shade(share) {
   const position = Math.min(Math.max(share, 0), 1) * (STOPS.length - 1);
   const below = Math.min(Math.floor(position), STOPS.length - 2);
   const part = position - below;
   return STOPS[below].map((low, index) => Math.round(low + part * (STOPS[below + 1][index] - low)));
 }
+/// Colours of things to be told apart.
+const APART = report.colors.apart;
 const SHADES = Array.from({ length: 256 }, (_, index) => shade(index / 255));

@@ -62,5 +62,7 @@ function seconds(ns) {
 
 /// The sizes of a power of two.
 function sizeClass(from) {
-  return from < 2 ? `${from} B` : `${bytes(from)} – ${bytes(from * 2 - 1)}`;
+  if (from < 2) return `${from} B`;
+  // The last byte would be rounded away.
+  return from < 1024 ? `${from} – ${from * 2 - 1} B` : `${bytes(from)} to < ${bytes(from * 2)}`;
 }

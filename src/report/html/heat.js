@@ -1,20 +1,24 @@
 // The heat map: a canvas of cells with totals at its margins, and one above it for the cursor. Zooms in units of labels.
 
-const TOTALS = 56, GAP = 6, AXIS_TITLE = 20, MOST_CELL = 124;
+const MARGIN = 56, GAP = 6, AXIS_TITLE = 20, MOST_CELL = 124;
 
 class HeatMap {
-  /// `events`: `over(row, column, x, y)`, `out()`, `pick(row, column)`.
-  constructor(events) {
+  /// `box` holds two canvases, of the cells and of the cursor. `events`: `over(row, column, x, y)`, `out()`, `pick(row, column)`. Without `totals` there
+  /// is none at the margins.
+  constructor(box, events, totals = true) {
     this.events = events;
-    this.canvas = $("cells-canvas");
-    this.top = $("cursor-canvas");
+    [this.canvas, this.top] = box.querySelectorAll("canvas");
+    this.totals = totals ? MARGIN + GAP : 0;
+    /// Maps of the same size that show the same part and the same cursor.
+    this.peers = [];
     this.cursor = null;
     this.drag = null;
     this.range = [0, 0, 1];
     this.listen();
   }
 
-  /// Shows other cells. `data`: size, labels, order (label at each place), rows, columns, values, scale, isBytes, groups.
+  /// Shows other cells. `data`: size, labels, order (label at each place), groups, what; rows and columns of the cells; and of a cell `colorOf` (`null`:
+  /// nothing is there), `textOf`, and `weightOf`, by which one of several stands for all where cells are smaller than pixels. With totals: values.
   show(data) {
     const kept = this.data && this.data.size === data.size;
     this.data = data;
@@ -33,13 +37,13 @@ class HeatMap {
     const widest = Math.max(...(size > 400 ? labels.slice(-400) : labels).map(({ text }) => context.measureText(text).width), 10);
     const label = Math.min(Math.ceil(widest), 120);
     const left = AXIS_TITLE + label + 8;
-    const room = this.canvas.parentElement.clientWidth - left - TOTALS - GAP - 2;
+    const room = this.canvas.parentElement.clientWidth - left - this.totals - 2;
     const side = Math.floor(Math.max(120, Math.min(room, size * MOST_CELL, Math.max(360, innerHeight * 0.8))));
     // Names on top are turned where they are long.
     const span = side / this.range[2];
     const turned = label > span - 6 && label > 44;
     const above = AXIS_TITLE + (turned ? label : 14) + 8;
-    this.box = { left, top: above, side, turned, width: left + side + GAP + TOTALS + 2, height: above + side + GAP + TOTALS + 2 };
+    this.box = { left, top: above, side, turned, width: left + side + this.totals + 2, height: above + side + this.totals + 2 };
     return this.box;
   }
 
@@ -57,25 +61,27 @@ class HeatMap {
     if (cell * ratio >= 1) this.drawCells(context, cell);
     else this.drawPixels(context, ratio);
     this.drawGroups(context, cell, x0, y0);
-    this.drawTotals(context, cell);
+    if (this.totals > 0) this.drawTotals(context, cell);
     this.drawLabels(context, cell);
     this.drawCursor();
   }
 
   /// Each cell as a rectangle, with its value where there is room.
   drawCells(context, cell) {
-    const { rows, columns, values, scale, isBytes } = this.data;
+    const { rows, columns, colorOf, textOf } = this.data;
     const { left, top } = this.box;
     const [x0, y0, span] = this.range;
     const gap = cell >= 10 ? 1 : 0;
     const texts = cell >= 44;
     context.textAlign = "center";
     context.textBaseline = "middle";
-    for (let i = 0; i < values.length; i += 1) {
+    for (let i = 0; i < rows.length; i += 1) {
       const x = this.place[columns[i]] - x0;
       const y = this.place[rows[i]] - y0;
-      if (x < 0 || y < 0 || x >= span || y >= span || values[i] === 0) continue;
-      const [red, green, blue] = SHADES[Math.round(scale.share(values[i]) * 255)];
+      if (x < 0 || y < 0 || x >= span || y >= span) continue;
+      const shade = colorOf(i);
+      if (shade === null) continue;
+      const [red, green, blue] = shade;
       context.fillStyle = `rgb(${red},${green},${blue})`;
       const [ax, ay] = [Math.floor(left + x * cell), Math.floor(top + y * cell)];
       const [bx, by] = [Math.floor(left + (x + 1) * cell), Math.floor(top + (y + 1) * cell)];
@@ -83,32 +89,35 @@ class HeatMap {
       if (texts) {
         const light = 0.2126 * (red / 255) ** 2.2 + 0.7152 * (green / 255) ** 2.2 + 0.0722 * (blue / 255) ** 2.2 > 0.179;
         context.fillStyle = light ? "#000" : "#fff";
-        const text = isBytes ? bytes(values[i]) : count(values[i]);
-        if (context.measureText(text).width < cell - 6) context.fillText(text, (ax + bx) / 2, (ay + by) / 2);
+        const text = textOf(i);
+        if (context.measureText(text).width < cell - 3) context.fillText(text, (ax + bx) / 2, (ay + by) / 2);
       }
     }
   }
 
-  /// More cells than pixels: a pixel has the largest of its cells.
+  /// More cells than pixels: a pixel has that of its cells which weighs most.
   drawPixels(context, ratio) {
-    const { rows, columns, values, scale } = this.data;
+    const { rows, columns, colorOf, weightOf } = this.data;
     const { left, top, side } = this.box;
     const [x0, y0, span] = this.range;
     const pixels = Math.round(side * ratio);
-    const most = new Float64Array(pixels * pixels);
+    const most = new Float64Array(pixels * pixels).fill(-1);
+    const best = new Int32Array(pixels * pixels).fill(-1);
     const per = pixels / span;
-    for (let i = 0; i < values.length; i += 1) {
+    for (let i = 0; i < rows.length; i += 1) {
       const x = Math.floor((this.place[columns[i]] - x0) * per);
       const y = Math.floor((this.place[rows[i]] - y0) * per);
       if (x < 0 || y < 0 || x >= pixels || y >= pixels) continue;
       const at = y * pixels + x;
-      if (values[i] > most[at]) most[at] = values[i];
+      const weight = weightOf(i);
+      if (weight <= most[at]) continue;
+      most[at] = weight;
+      best[at] = i;
     }
     const image = context.createImageData(pixels, pixels);
-    const none = color("none").match(/\w\w/g).map((part) => parseInt(part, 16));
-    for (let at = 0; at < most.length; at += 1) {
-      const shown = most[at] > 0 ? SHADES[Math.round(scale.share(most[at]) * 255)] : none;
-      image.data.set(shown, at * 4);
+    const none = channels(color("none"));
+    for (let at = 0; at < best.length; at += 1) {
+      image.data.set((best[at] < 0 ? null : colorOf(best[at])) ?? none, at * 4);
       image.data[at * 4 + 3] = 255;
     }
     context.putImageData(image, Math.round(left * ratio), Math.round(top * ratio));
@@ -148,8 +157,8 @@ class HeatMap {
     for (let at = Math.max(0, Math.floor(Math.min(x0, y0))); at < size; at += 1) {
       const [x, y] = [at - x0, at - y0];
       const width = Math.max(cell - gap, 0.5);
-      if (y >= 0 && y < span) context.fillRect(left + side + GAP, top + y * cell, (sent[at] / most) * TOTALS, width);
-      if (x >= 0 && x < span) context.fillRect(left + x * cell, top + side + GAP, width, (received[at] / most) * TOTALS);
+      if (y >= 0 && y < span) context.fillRect(left + side + GAP, top + y * cell, (sent[at] / most) * MARGIN, width);
+      if (x >= 0 && x < span) context.fillRect(left + x * cell, top + side + GAP, width, (received[at] / most) * MARGIN);
     }
     context.fillStyle = color("muted");
     context.textBaseline = "alphabetic";
@@ -258,8 +267,10 @@ class HeatMap {
 
   view(x, y, span) {
     const most = this.data.size - span;
-    this.range = [Math.min(Math.max(x, 0), most), Math.min(Math.max(y, 0), most), span];
-    this.draw();
+    for (const map of [this, ...this.peers]) {
+      map.range = [Math.min(Math.max(x, 0), most), Math.min(Math.max(y, 0), most), span];
+      map.draw();
+    }
   }
 
   all() {
@@ -267,16 +278,21 @@ class HeatMap {
   }
 
   point(row, column, clientX, clientY) {
-    this.cursor = [row, column];
-    this.drawCursor();
+    this.mark([row, column]);
     const { order } = this.data;
     this.events.over(order[row], order[column], clientX, clientY);
   }
 
   leave() {
-    this.cursor = null;
-    this.drawCursor();
+    this.mark(null);
     this.events.out();
+  }
+
+  mark(cursor) {
+    for (const map of [this, ...this.peers]) {
+      map.cursor = cursor;
+      map.drawCursor();
+    }
   }
 
   listen() {

@@ -4,11 +4,6 @@ function overview() {
   document.title = `${report.name} – ibscope report`;
   $("title").textContent = report.name;
   $("subtitle").textContent = `ibscope report · ${report.start.replace("T", " ").replace(/\.\d+Z/, " UTC")} · ${time(report.span_ns)}`;
-  const tile = ({ label, value, below, warn }) => {
-    const box = element("div", null, { class: warn ? "tile warn" : "tile" });
-    box.append(element("dt", label), element("dd", value, { class: "value" }), element("dd", below, { class: "below" }));
-    return box;
-  };
   $("tiles").replaceChildren(...report.summary.map(tile));
   $("notes").hidden = report.notes.length === 0;
   $("notes").replaceChildren(...report.notes.map((note) => element("li", note)));

@@ -21,13 +21,13 @@ const view = () => (views[state.by] ??= new View(state.by));
 let shown = null;
 
 /// How values become colours: logarithmic from the smallest, or linear from 0; by itself as in the figures.
-function scaleOf(values) {
+function scaleOf(values, scaling = state.scaling) {
   let [min, max] = [Infinity, 0];
   for (const value of values) {
     if (value > 0 && value < min) min = value;
     if (value > max) max = value;
   }
-  const log = state.scaling === "log" || (state.scaling === "auto" && max / min > 100);
+  const log = scaling === "log" || (scaling === "auto" && max / min > 100);
   const share = (value) => (log ? (max > min ? Math.log(value / min) / Math.log(max / min) : 1) : value / max);
   return { min, max, log, share };
 }
@@ -50,7 +50,7 @@ function orderOf(shownView, values) {
   return all;
 }
 
-const heat = new HeatMap({
+const heat = new HeatMap($("heat"), {
   over(row, column, x, y) {
     tip(pairTip(row, column), x, y);
     $("spoken").textContent = spoken(row, column);
@@ -141,25 +141,27 @@ function update() {
     rows: own.rows,
     columns: own.columns,
     values: unitValues,
-    scale,
-    isBytes: UNITS[state.unit].isBytes,
+    colorOf: (i) => (unitValues[i] === 0 ? null : SHADES[Math.round(scale.share(unitValues[i]) * 255)]),
+    weightOf: (i) => unitValues[i],
+    textOf: (i) => (UNITS[state.unit].isBytes ? bytes(unitValues[i]) : count(unitValues[i])),
     groups: state.order === "node" && crowded ? own.ports : null,
     what: state.by === "rank" ? "rank" : "node",
   });
   const title = unitName();
   $("matrix-title").textContent = title[0].toUpperCase() + title.slice(1);
-  drawLegend(scale);
+  drawLegend($("legend"), Math.min(360, heat.box.side), scale, UNITS[state.unit].isBytes);
   drawTotals(own, sums);
   drawTop(own, unitValues);
   drawCommand();
+  drawTimes();
   const most = topCells(own, unitValues, 1)[0];
   const busiest = most === undefined ? "no traffic" : `the most is ${spoken(own.rows[most], own.columns[most])}`;
   heat.top.setAttribute("aria-label", `Matrix of ${unitName()}, ${own.size} senders in rows and as many receivers in columns; ${busiest}. The table beside it has the busiest pairs.`);
 }
 
-function drawLegend({ min, max, log, share }) {
-  const width = Math.min(360, heat.box.side);
-  const context = prepare($("legend"), width + 40, max > 0 ? 40 : 0);
+/// Which colour is how much.
+function drawLegend(canvas, width, { min, max, log, share }, isBytes) {
+  const context = prepare(canvas, width + 40, max > 0 ? 40 : 0);
   if (max === 0) return;
   for (let x = 0; x < width; x += 1) {
     const [red, green, blue] = shade(x / width);
@@ -168,9 +170,9 @@ function drawLegend({ min, max, log, share }) {
   }
   context.fillStyle = color("muted");
   context.textBaseline = "top";
-  const text = (value) => (UNITS[state.unit].isBytes ? bytes(value) : count(Math.round(value)));
+  const text = (value) => (isBytes ? bytes(value) : count(Math.round(value)));
   const middle = log ? Math.sqrt(min * max) : max / 2;
-  const ticks = log && max === min ? [max] : [log ? min : 0, ...(max > 4 ? [middle] : []), max];
+  const ticks = log && max === min ? [max] : [log ? min : 0, ...(max > 4 && width > 200 ? [middle] : []), max];
   ticks.forEach((value) => {
     const x = 20 + (value === 0 ? 0 : share(value)) * width;
     context.textAlign = x < 50 ? "left" : x > width - 30 ? "right" : "center";

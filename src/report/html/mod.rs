@@ -5,22 +5,34 @@
 //! | `page.html`, `style.css`, `*.js` | the page; plain files, put together as they are |
 //! | `vendor/` | Apache `ECharts`, which draws lines and bars |
 //! | `document.rs` | everything but the traffic, as JSON |
-//! | `cells.rs` | the traffic by pair and bin: columns of packed integers, deflated |
+//! | `latencies.rs` | the part of it that is about times |
+//! | `compared.rs`, `checked.rs` | another run beside this one, and a trace of the application beside the wire, where they are wanted |
+//! | `cells.rs` | the traffic by pair and bin |
+//! | `packed.rs` | how that and other tables of numbers are packed |
 //!
 //! The page adds up cells for whatever window, selection and order it shows, as [`matrix`](mod@super::matrix) does, so that its numbers are those of
 //! `ibscope matrix --from --to`. Text from outside is in the JSON alone, in which `<` never stands as such, and the page puts it into text nodes only.
 
 mod cells;
+mod checked;
+mod compared;
 mod document;
+mod latencies;
+mod packed;
 
+pub use compared::Compared;
+
+use crate::crosscheck::Crosscheck;
 use crate::model::Profile;
 use std::io::{self, Write};
 
 /// What stands in `page.html` between `<!--` and `-->`, in this order, and what comes there.
-const PARTS: [(&str, Content); 5] = [
+const PARTS: [(&str, Content); 7] = [
     ("style", Content::Files(&[include_str!("style.css")])),
     ("document", Content::Document),
     ("cells", Content::Cells),
+    ("compared", Content::Compared),
+    ("crosscheck", Content::Crosscheck),
     ("library", Content::Files(&[include_str!("vendor/echarts.common.min.js")])),
     (
         "script",
@@ -33,7 +45,10 @@ const PARTS: [(&str, Content); 5] = [
             include_str!("timeline.js"),
             include_str!("phases.js"),
             include_str!("charts.js"),
+            include_str!("latency.js"),
             include_str!("graph.js"),
+            include_str!("compared.js"),
+            include_str!("checked.js"),
             include_str!("main.js"),
         ]),
     ),
@@ -44,23 +59,54 @@ enum Content {
     Files(&'static [&'static str]),
     Document,
     Cells,
+    Compared,
+    Crosscheck,
 }
 
-/// Writes the page of a profile; `name` is what its title calls it.
-pub fn page(profile: &Profile, name: &str, out: &mut dyn Write) -> io::Result<()> {
-    let cells = cells::pack(profile)?;
-    let mut rest = include_str!("page.html");
-    for (part, content) in PARTS {
-        let Some((before, after)) = rest.split_once(&format!("<!--{part}-->")) else { continue };
-        out.write_all(before.as_bytes())?;
-        match content {
-            Content::Files(files) => files.iter().try_for_each(|file| out.write_all(file.as_bytes()))?,
-            Content::Document => out.write_all(document::document(profile, name, &cells).as_bytes())?,
-            Content::Cells => out.write_all(cells.base64.as_bytes())?,
-        }
-        rest = after;
+/// What a page shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// The run.
+    pub profile: &'a Profile,
+    /// What its title calls it.
+    pub name: &'a str,
+    /// Another run beside it.
+    pub compared: Option<&'a Compared>,
+    /// A trace of the application beside it.
+    pub crosscheck: Option<&'a Crosscheck>,
+}
+
+impl<'a> Page<'a> {
+    /// A page of a profile alone.
+    #[must_use]
+    pub const fn of(profile: &'a Profile, name: &'a str) -> Self {
+        Self { profile, name, compared: None, crosscheck: None }
     }
-    out.write_all(rest.as_bytes())
+
+    /// Writes it.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let cells = cells::pack(self.profile)?;
+        let mut rest = include_str!("page.html");
+        for (part, content) in PARTS {
+            let Some((before, after)) = rest.split_once(&format!("<!--{part}-->")) else { continue };
+            out.write_all(before.as_bytes())?;
+            match content {
+                Content::Files(files) => files.iter().try_for_each(|file| out.write_all(file.as_bytes()))?,
+                Content::Document => out.write_all(document::document(self, &cells).as_bytes())?,
+                Content::Cells => out.write_all(cells.base64.as_bytes())?,
+                Content::Compared => {
+                    let packed = self.compared.map_or(Ok(String::new()), Compared::pack)?;
+                    out.write_all(packed.as_bytes())?;
+                }
+                Content::Crosscheck => {
+                    let packed = self.crosscheck.map_or(Ok(String::new()), checked::pack)?;
+                    out.write_all(packed.as_bytes())?;
+                }
+            }
+            rest = after;
+        }
+        out.write_all(rest.as_bytes())
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +117,7 @@ mod tests {
 
     fn text(profile: &Profile, name: &str) -> String {
         let mut page = Vec::new();
-        super::page(profile, name, &mut page).expect("written");
+        Page::of(profile, name).write(&mut page).expect("written");
         String::from_utf8(page).expect("text")
     }
 

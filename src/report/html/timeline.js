@@ -51,14 +51,14 @@ function drawTimeline() {
   if (again && report.repeated.length > 0) {
     const sums = new Float64Array(length);
     report.repeated.forEach((row) => (sums[Math.floor(row[0] / width)] += row[again]));
-    all.push(series("sent again", sums, { lineStyle: { width: 1.5, color: report.colors[5] }, itemStyle: { color: report.colors[5] }, areaStyle: { color: report.colors[5], opacity: 0.35 } }));
+    all.push(series("sent again", sums, { lineStyle: { width: 1.5, color: APART[5] }, itemStyle: { color: APART[5] }, areaStyle: { color: APART[5], opacity: 0.35 } }));
   }
   const own = view();
   if (state.pinned !== null && state.pinned < own.count) {
     const label = (at) => own.labels[at].text;
     const pair = `${label(own.rows[state.pinned])} → ${label(own.columns[state.pinned])}`;
     const sums = course(valueOfCell(), width, length, (found) => own.cellOf[found] === state.pinned);
-    all.push(series(pair, sums, { lineStyle: { width: 2, color: report.colors[1] }, itemStyle: { color: report.colors[1] } }));
+    all.push(series(pair, sums, { lineStyle: { width: 2, color: APART[1] }, itemStyle: { color: APART[1] } }));
   }
   timelineChart ??= echarts.init(box, null, { renderer: "canvas" });
   timelineChart.resize({ width: box.clientWidth, height: HEIGHT });

@@ -44,16 +44,25 @@ pub(in crate::report) fn labelled(
     row: impl Fn(&Key, &Histogram) -> Vec<String>,
 ) -> String {
     let has_pairs = latencies.keys().any(|key| key.pair.is_some());
+    labelled_rows(has_pairs, header, latencies.iter().map(|(key, times)| (key, row(key, times))))
+}
+
+/// The same of any rows.
+pub(super) fn labelled_rows<'a>(
+    has_pairs: bool,
+    header: &[&str],
+    rows: impl Iterator<Item = (&'a Key, Vec<String>)>,
+) -> String {
     let labels: &[&str] =
         if has_pairs { &["interval", "verb", "size", "from", "to"] } else { &["interval", "verb", "size"] };
     let all = [labels, header].concat();
     let mut table = columns(&all, labels.len()..all.len());
-    for (key, times) in latencies {
+    for (key, row) in rows {
         let mut cells = vec![key.interval.to_owned(), key.verb.to_owned(), size(key.from_bytes)];
         if let Some((src, dst)) = &key.pair {
             cells.extend([src.name(), dst.name()]);
         }
-        cells.extend(row(key, times));
+        cells.extend(row);
         table.add_row(cells);
     }
     table.trim_fmt()

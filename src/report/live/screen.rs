@@ -50,9 +50,11 @@ pub fn draw(frame: &mut Frame<'_>, progress: &Progress, (place, state): (&str, &
         draw_sizes(frame, progress, &look, sizes);
     }
     let seconds = every.as_secs_f64();
-    let hint = format!(
-        "q quits and prints the totals   one column is {seconds} s   rates are of the wire, headers and repeats included"
-    );
+    let hint = format!("q quits and prints the totals   one column is {seconds} s");
+    let rates = ["   rates are of the wire, headers and repeats included", "   rates: all on the wire", ""];
+    let room = usize::from(frame.area().width);
+    let rates = rates.into_iter().find(|rates| hint.len() + rates.len() <= room).unwrap_or_default();
+    let hint = format!("{hint}{rates}");
     frame.render_widget(Paragraph::new(Span::styled(hint, look.faint())), keys);
 }
 
@@ -85,11 +87,17 @@ impl Look {
 }
 
 fn draw_rate(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
-    let title = Line::from(vec![
-        Span::styled(format!(" {}, ", bytes_per_second(progress.rate())), Look::strong()),
-        Span::raw(format!("mean {}, peak {} ", bytes_per_second(progress.mean()), bytes_per_second(progress.peak))),
-    ]);
-    let panel = look.panel(title);
+    let now = Span::styled(format!(" {}, ", bytes_per_second(progress.rate())), Look::strong());
+    let [mean, peak] = [progress.mean(), progress.peak].map(bytes_per_second);
+    // Where the mean has no room beside the peak it stands below.
+    let room = usize::from(area.width.saturating_sub(2));
+    let both = format!("mean {mean}, peak {peak} ");
+    let has_room = now.width() + both.len() <= room;
+    let title = if has_room { both } else { format!("peak {peak} ") };
+    let mut panel = look.panel(Line::from(vec![now, Span::raw(title)]));
+    if !has_room {
+        panel = panel.title_bottom(format!(" mean {mean} "));
+    }
     let width = usize::from(panel.inner(area).width);
     let shown = progress.rates.iter().skip(progress.rates.len().saturating_sub(width));
     // The newest stands at the right.

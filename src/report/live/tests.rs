@@ -62,7 +62,17 @@ fn the_screen_shows_names_and_numbers_at_any_size() {
         let buffer = terminal.backend().buffer();
         let text: String = buffer.content().iter().map(ratatui::buffer::Cell::symbol).collect();
         if width >= 80 {
-            for expected in ["sink.pcap", "node1 → 18", "18 → node1", "97.7 KiB/s", "146 KiB/s", "15 000"] {
+            for expected in [
+                "sink.pcap",
+                "node1 → 18",
+                "18 → node1",
+                "97.7 KiB/s",
+                " 146 KiB/s, ",
+                "mean 146 KiB/s",
+                "peak 146 KiB/s",
+                "15 000",
+                if width < 100 { "rates: all on the wire" } else { "repeats included" },
+            ] {
                 assert!(text.contains(expected), "{width} x {height}: {expected}: {text}");
             }
         }

@@ -17,7 +17,7 @@ mod write;
 
 pub use collectives::Seen;
 pub use pattern::{Name, Pattern};
-pub use write::{csv, json, notes, table};
+pub use write::{collectives_csv, csv, json, matrices_csv, notes, table};
 
 use super::matrix::{Matrix, Selection};
 use super::who::By;

@@ -2,6 +2,7 @@
 
 use super::{Phase, Phases};
 use crate::report::columns::columns;
+use crate::report::csv;
 use crate::report::json::{by, values};
 use crate::report::units::{bytes, duration, group, seconds_since};
 use serde_json::{Value, json};
@@ -100,6 +101,28 @@ pub fn csv(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {
             phase.pattern.symmetric,
             collectives.join(" ")
         )?;
+    }
+    Ok(())
+}
+
+/// `phase,from_ns,to_ns,src,dst` and the columns of `ibscope matrix`: a row for each pair that has sent something in a phase.
+pub fn matrices_csv(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "phase,from_ns,to_ns,src,dst,{}", csv::CELL_COLUMNS)?;
+    for (number, phase) in (1..).zip(&phases.phases) {
+        for (src, dst, cell) in phase.matrix.rows() {
+            writeln!(out, "{number},{},{},{src},{dst},{}", phase.from_ns, phase.to_ns, csv::cell(cell))?;
+        }
+    }
+    Ok(())
+}
+
+/// `phase,from_ns,to_ns,operation,at_least_messages`: a row for each collective operation that was seen in a phase.
+pub fn collectives_csv(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "phase,from_ns,to_ns,operation,at_least_messages")?;
+    for (number, phase) in (1..).zip(&phases.phases) {
+        for seen in &phase.collectives {
+            writeln!(out, "{number},{},{},{},{}", phase.from_ns, phase.to_ns, seen.operation, seen.at_least)?;
+        }
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! What a person reads in ten seconds after an analysis.
 
 use super::{Style, gist};
-use crate::model::profile::{RankRow, Repeats, Traffic};
-use crate::model::{Coverage, Kind, Profile};
+use crate::model::profile::RankRow;
+use crate::model::{Coverage, Profile};
 use crate::report::ranks::evidence;
+use crate::report::totals::Totals;
 use crate::report::units::{bytes, group, utc};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,12 +37,13 @@ pub(in crate::report) fn lines(profile: &Profile) -> Vec<(&'static str, String)>
     inputs(&mut lines, profile);
     time(&mut lines, coverage);
     records(&mut lines, coverage);
-    traffic(&mut lines, profile);
+    let totals = Totals::of(profile);
+    traffic(&mut lines, profile, &totals);
     gist::rate(&mut lines, profile);
     gist::busiest(&mut lines, profile);
     gist::answers(&mut lines, profile);
     gist::health(&mut lines, profile);
-    endpoints(&mut lines, profile);
+    endpoints(&mut lines, profile, &totals.endpoints);
     for note in &profile.notes {
         lines.put("note", note);
     }
@@ -132,15 +134,8 @@ fn records(lines: &mut Lines, coverage: &Coverage) {
     }
 }
 
-fn traffic(lines: &mut Lines, profile: &Profile) {
-    let mut total = Traffic::default();
-    let mut repeats = Repeats::default();
-    let mut stacks: BTreeSet<&str> = BTreeSet::new();
-    for connection in profile.connections.iter().filter(|connection| connection.kind == Kind::Data) {
-        total += connection.traffic;
-        repeats += connection.repeats;
-        stacks.extend(connection.stack.as_deref());
-    }
+fn traffic(lines: &mut Lines, profile: &Profile, totals: &Totals<'_>) {
+    let Totals { traffic: total, repeats, stacks, .. } = totals;
     lines.put(
         "traffic",
         &format!(
@@ -176,14 +171,12 @@ fn traffic(lines: &mut Lines, profile: &Profile) {
             bytes(total.p2p_mpi_bytes),
             group(total.collective_messages),
             bytes(total.collective_mpi_bytes),
-            stacks.into_iter().collect::<Vec<_>>().join(", ")
+            stacks.iter().copied().collect::<Vec<_>>().join(", ")
         ),
     );
 }
 
-fn endpoints(lines: &mut Lines, profile: &Profile) {
-    let data = profile.connections.iter().filter(|connection| connection.kind == Kind::Data);
-    let endpoints: BTreeSet<Endpoint> = data.flat_map(|connection| [connection.src, connection.dst]).collect();
+fn endpoints(lines: &mut Lines, profile: &Profile, endpoints: &BTreeSet<Endpoint>) {
     lines.put("endpoints", &group(endpoints.len() as u64));
     if endpoints.len() > MAX_ENDPOINTS {
         lines.put("", &format!("{} of them with a rank", group(profile.ranks.len() as u64)));
@@ -191,7 +184,7 @@ fn endpoints(lines: &mut Lines, profile: &Profile) {
     }
     for endpoint in endpoints {
         let text = endpoint.to_string();
-        let name = profile.names.get(&endpoint).map(|name| format!(" {name}")).unwrap_or_default();
+        let name = profile.names.get(endpoint).map(|name| format!(" {name}")).unwrap_or_default();
         let here: Vec<&RankRow> = profile.ranks.iter().filter(|row| row.endpoint == text).collect();
         let ranks: Vec<String> = here.chunk_by(|a, b| a.rank == b.rank).map(rank).collect();
         let ranks = if ranks.is_empty() { "rank unknown".to_owned() } else { ranks.join("; ") };

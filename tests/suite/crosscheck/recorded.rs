@@ -84,7 +84,7 @@ fn captures_say_the_same_and_when() {
         for clock in &clocks.ranks {
             assert!(!clock.is_uneven, "{}: {clock:?}", run.name);
         }
-        if let Some(delays) = clocks.send_to_wire {
+        if let Some(delays) = &clocks.send_to_wire {
             assert!(clocks.of_every_message, "{}", run.name);
             // Nothing is on the wire before it was sent.
             assert!(delays.min_ns >= -1 && delays.median_ns > 0, "{}: {delays:?}", run.name);

@@ -1,0 +1,78 @@
+//! Parts of a cross-check as csv, beside the pairs.
+
+use crate::crosscheck::Crosscheck;
+use std::io::{self, Write};
+
+/// What differs without a reason: a row for each tag of a pair. `tag` is empty where tags are not told apart; several communicators and contexts are
+/// set apart by `;`.
+pub fn differences_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "src,dst,tag,communicators,contexts,trace_messages,trace_bytes,wire_messages,wire_mpi_bytes")?;
+    for (pair, row) in crosscheck.pairs.iter().flat_map(|pair| pair.differences.iter().map(move |row| (pair, row))) {
+        let tag = row.tag.map(|tag| tag.to_string()).unwrap_or_default();
+        let contexts: Vec<String> = row.contexts.iter().map(u32::to_string).collect();
+        writeln!(
+            out,
+            "{},{},{tag},{},{},{},{},{},{}",
+            pair.src,
+            pair.dst,
+            quoted(&row.communicators.join(";")),
+            contexts.join(";"),
+            row.trace.messages,
+            row.trace.bytes,
+            row.wire.messages,
+            row.wire.bytes
+        )?;
+    }
+    Ok(())
+}
+
+/// Clocks of the ranks. `uncertainty_ns` is empty where a rank only sends or only receives.
+pub fn clocks_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "rank,offset_ns,drift_ppm,uncertainty_ns,is_uneven,sent,received")?;
+    for clock in &crosscheck.clocks.ranks {
+        let known = clock.uncertainty_ns.map(|ns| ns.to_string()).unwrap_or_default();
+        writeln!(
+            out,
+            "{},{},{},{known},{},{},{}",
+            clock.rank, clock.offset_ns, clock.drift_ppm, clock.is_uneven, clock.sent, clock.received
+        )?;
+    }
+    Ok(())
+}
+
+/// How long a send call takes to the wire: from the first to just below the second time, and how many messages.
+pub fn delays_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "from_ns,to_ns,messages")?;
+    let classes = crosscheck.clocks.send_to_wire.iter().flat_map(|delays| &delays.buckets);
+    classes.into_iter().try_for_each(|(from_ns, to_ns, count)| writeln!(out, "{from_ns},{to_ns},{count}"))
+}
+
+/// Calls of collective operations by all ranks, and their bytes as the tracer counts them.
+pub fn calls_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "operation,calls,sent_bytes,received_bytes")?;
+    let mut calls = crosscheck.collective_calls.iter();
+    calls.try_for_each(|row| writeln!(out, "{},{},{},{}", row.operation, row.calls, row.sent, row.received))
+}
+
+/// One-sided operations in the trace between ranks on different nodes.
+pub fn one_sided_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "src,dst,operations,bytes")?;
+    let mut rows = crosscheck.one_sided.iter();
+    rows.try_for_each(|row| writeln!(out, "{},{},{},{}", row.src, row.dst, row.trace.messages, row.trace.bytes))
+}
+
+/// Text from the trace, in quotes where csv wants them.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_from_the_trace_stay_one_field() {
+        assert_eq!(quoted("MPI_COMM_WORLD"), "MPI_COMM_WORLD");
+        assert_eq!(quoted("a \"grid\", 2x2"), "\"a \"\"grid\"\", 2x2\"");
+    }
+}

@@ -1,0 +1,197 @@
+// A trace of the application beside the wire: verdicts, three matrices, collective operations, clocks.
+
+const checked = report.crosscheck;
+const CHECKED = [
+  "src", "dst", "verdict", "causes", "trace_messages", "trace_bytes", "wire_messages", "wire_mpi_bytes", "tracer_messages", "tracer_bytes", "missing_messages",
+  "missing_bytes", "excess_messages", "excess_bytes", "wire_bytes", "payload_bytes", "retransmitted_wire_bytes",
+];
+
+/// The pairs as `checked.rs` packs them: a column for each of [`CHECKED`].
+function unpackChecked(data) {
+  const columns = new Columns(data);
+  const count = columns.next();
+  const pairs = Object.fromEntries(CHECKED.map((name) => [name, columns.column(Float64Array, count)]));
+  for (const name of ["excess_messages", "excess_bytes"]) pairs[name] = pairs[name].map((twice) => (twice % 2 === 0 ? twice / 2 : -(twice + 1) / 2));
+  const ranks = [...new Set([...pairs.src, ...pairs.dst])].sort((a, b) => a - b);
+  const place = new Map(ranks.map((rank, at) => [rank, at]));
+  const of = (values) => Uint32Array.from(values, (rank) => place.get(rank));
+  const [rows, columnsOf] = [of(pairs.src), of(pairs.dst)];
+  const cells = new Map(Array.from(rows, (row, pair) => [row * ranks.length + columnsOf[pair], pair]));
+  return { ...pairs, count, ranks, rows, columns: columnsOf, cells };
+}
+
+const packedChecked = await inflate($("data-crosscheck"));
+const checkedPairs = checked ? unpackChecked(packedChecked) : null;
+const checkedState = { unit: "bytes", scaling: "auto" };
+
+const verdictOf = (pair) => report.colors.verdicts[checkedPairs.verdict[pair]];
+const causesOf = (pair) => checked.causes.filter((_, bit) => (checkedPairs.causes[pair] >> bit) & 1);
+
+const checkedMaps = ["map-trace", "map-wire", "map-verdict"].map((id) => new HeatMap($(id), {
+  over(row, column, x, y) {
+    const { text, box } = checkedTip(row, column);
+    tip(box, x, y);
+    $("spoken").textContent = text;
+  },
+  out: () => tip(null),
+  pick() {},
+}, false));
+checkedMaps.forEach((map) => (map.peers = checkedMaps.filter((other) => other !== map)));
+
+/// A pair in the trace and on the wire.
+function checkedTip(row, column) {
+  const own = checkedPairs;
+  const [from, to] = [own.ranks[row], own.ranks[column]];
+  const pair = own.cells.get(row * own.ranks.length + column);
+  const box = element("div");
+  box.append(element("strong", `rank ${from} → rank ${to}`));
+  if (pair === undefined) {
+    box.append(element("p", "no message in either"));
+    return { box, text: `rank ${from} to rank ${to}: no message in either` };
+  }
+  const [verdict] = verdictOf(pair);
+  const why = causesOf(pair).join(", ");
+  box.append(element("p", why ? `${verdict}: ${why}` : verdict, { "data-verdict": verdict, "data-causes": causesOf(pair).join(";") }));
+  const table = element("table");
+  const head = element("tr");
+  ["", "messages", "bytes"].forEach((text) => head.append(element("th", text)));
+  table.append(head);
+  const lines = [["in the trace", "trace_messages", "trace_bytes"], ["on the wire", "wire_messages", "wire_mpi_bytes"], ["the tracer's own", "tracer_messages", "tracer_bytes"], ["missing, explained", "missing_messages", "missing_bytes"], ["left unexplained", "excess_messages", "excess_bytes"]];
+  for (const [name, messages, size] of lines) {
+    const line = element("tr");
+    line.append(element("th", name, { scope: "row" }), ...[messages, size].map((key) => element("td", group(own[key][pair]), { "data-key": key, "data-value": own[key][pair] })));
+    table.append(line);
+  }
+  box.append(table);
+  return { box, text: `rank ${from} to rank ${to}: ${group(own.trace_messages[pair])} messages in the trace, ${group(own.wire_messages[pair])} on the wire, ${verdict}` };
+}
+
+function drawChecked() {
+  $("checked").hidden = !checked;
+  if (!checked) return;
+  drawCheckedMaps();
+  drawDelays();
+}
+
+function drawCheckedMaps() {
+  const own = checkedPairs;
+  $("checked-maps").hidden = own.count === 0;
+  if (own.count === 0) return;
+  const set = (key) => (value) => {
+    checkedState[key] = value;
+    drawChecked();
+  };
+  choices($("checked-unit"), [["bytes", "MPI bytes"], ["messages", "MPI messages"]], checkedState.unit, set("unit"));
+  choices($("checked-scaling"), [["auto", "automatic"], ["linear", "linear"], ["log", "logarithmic"]], checkedState.scaling, set("scaling"));
+  const isBytes = checkedState.unit === "bytes";
+  const show = isBytes ? bytes : count;
+  const [trace, wire] = isBytes ? [own.trace_bytes, own.wire_mpi_bytes] : [own.trace_messages, own.wire_messages];
+  const scale = scaleOf([trace, wire].map((values) => scaleOf(values, "linear")).flatMap(({ min, max }) => (max > 0 ? [min, max] : [])), checkedState.scaling);
+  const shared = {
+    size: own.ranks.length,
+    labels: own.ranks.map((rank) => ({ text: String(rank) })),
+    order: own.ranks.map((_, label) => label),
+    rows: own.rows,
+    columns: own.columns,
+    groups: null,
+    what: "rank",
+  };
+  [trace, wire].forEach((values, side) => checkedMaps[side].show({
+    ...shared,
+    colorOf: (pair) => (values[pair] === 0 ? null : SHADES[Math.round(scale.share(values[pair]) * 255)]),
+    weightOf: (pair) => values[pair],
+    textOf: (pair) => show(values[pair]),
+  }));
+  const verdicts = report.colors.verdicts.map(([, hex]) => channels(hex));
+  checkedMaps[2].show({
+    ...shared,
+    colorOf: (pair) => verdicts[own.verdict[pair]],
+    weightOf: (pair) => own.verdict[pair],
+    textOf: (pair) => signedText(wire[pair] - trace[pair], show),
+  });
+  drawLegend($("legend-trace"), Math.min(300, checkedMaps[0].canvas.parentElement.clientWidth - 44), scale, isBytes);
+  const used = checked.verdicts.filter(([, number]) => number > 0);
+  $("legend-verdict").replaceChildren(...used.map(([name, number]) => {
+    const item = element("span", `${name}: ${group(number)}`, { class: "swatch" });
+    item.style.setProperty("--swatch", report.colors.verdicts.find(([verdict]) => verdict === name)[1]);
+    return item;
+  }));
+  const names = ["the trace", "the wire", "the wire less the trace, coloured by verdict"];
+  checkedMaps.forEach((map, at) => map.top.setAttribute("aria-label", `Matrix of point-to-point ${isBytes ? "bytes" : "messages"}: ${names[at]}. The table below has the pairs.`));
+}
+
+/// How long a send call takes to the wire.
+function drawDelays() {
+  const delays = checked.send_to_wire;
+  $("delays-card").hidden = !delays;
+  if (!delays) return;
+  // From a nanosecond on bars are of equal ratio, what lies below is one bar.
+  const bars = new Map();
+  for (const [from, to, number] of delays.buckets) {
+    const key = from < 1 ? -1 : Math.floor(2 * Math.log2(from));
+    const bar = bars.get(key) ?? { from, to, number: 0 };
+    bar.from = Math.min(bar.from, from);
+    bar.to = Math.max(bar.to, to);
+    bar.number += number;
+    bars.set(key, bar);
+  }
+  const above = [...bars.keys()].filter((key) => key >= 0);
+  const range = above.length > 0 ? Array.from({ length: Math.max(...above) - Math.min(...above) + 1 }, (_, at) => Math.min(...above) + at) : [];
+  const keys = [...(bars.has(-1) ? [-1] : []), ...range];
+  const start = (key) => (key < 0 ? "below 1 ns" : time(Math.ceil(2 ** (key / 2))));
+  const at = (ns) => keys.findIndex((key) => (key < 0 ? ns < 1 : ns >= 1 && key === Math.floor(2 * Math.log2(ns))));
+  $("delays-text").textContent = `Send call to wire: ${checked.delays}.`;
+  chart("delays", 230, `Send call to wire: ${checked.delays}`, {
+    x: { type: "category", data: keys.map(start), name: "time from the send call to the wire, from; bars of equal ratio", axisLabel: { hideOverlap: true } },
+    y: { type: "value", name: "messages", axisLabel: { formatter: count }, minInterval: 1 },
+    tip: ([{ dataIndex }]) => `${start(keys[dataIndex])} and more<br>${group(bars.get(keys[dataIndex])?.number ?? 0)} messages`,
+    series: [{
+      type: "bar", barCategoryGap: "8%", itemStyle: { color: APART[0] }, data: keys.map((key) => bars.get(key)?.number ?? 0),
+      markLine: {
+        symbol: "none", silent: true, animation: false, lineStyle: { color: APART[5], width: 2, type: "solid" },
+        label: { formatter: `median ${time(Math.max(delays.median_ns, 0))}`, color: color("text"), position: "end", distance: 4 }, data: [{ xAxis: at(delays.median_ns) }],
+      },
+    }],
+  });
+}
+
+const MOST_CHECKED = 1000;
+
+function checkedOverview() {
+  lines($("checked-lines"), checked.lines);
+  $("checked-lines").lastChild.className = checked.agrees ? "" : "differs";
+  $("checked-notes").hidden = checked.notes.length === 0;
+  $("checked-notes").replaceChildren(...checked.notes.map((note) => element("li", note)));
+  const own = checkedPairs;
+  const order = Array.from({ length: own.count }, (_, pair) => pair).sort((a, b) => own.verdict[b] - own.verdict[a] || a - b);
+  const cells = (pair) => [
+    `${own.src[pair]} → ${own.dst[pair]}`, group(own.trace_messages[pair]), group(own.wire_messages[pair]), signedText(own.wire_messages[pair] - own.trace_messages[pair], group),
+    group(own.trace_bytes[pair]), group(own.wire_mpi_bytes[pair]), signedText(own.wire_mpi_bytes[pair] - own.trace_bytes[pair], group), bytes(own.wire_bytes[pair]),
+    verdictOf(pair)[0], causesOf(pair).join(", "),
+  ];
+  fillSome($("checked-pairs"), "Pairs of ranks in the trace and on the wire", ["ranks", "messages", "on the wire", "differ", "bytes", "on the wire", "differ", "all traffic", "verdict", "because"], order.slice(0, MOST_CHECKED).map(cells));
+  $("checked-pairs-card").hidden = own.count === 0;
+  $("checked-more").hidden = own.count <= MOST_CHECKED;
+  $("checked-more").textContent = `${group(own.count - MOST_CHECKED)} more pairs, which agree no less than these, are in the csv of ibscope crosscheck.`;
+  const more = checked.more_differences > 0 ? [`and ${group(checked.more_differences)} more`] : [];
+  $("checked-differences").hidden = checked.differences.length === 0;
+  $("checked-differences").replaceChildren(...[...checked.differences, ...more].map((text) => element("li", text)));
+  const operations = Object.entries(checked.operations).map(([name, row]) => [
+    name, group(row.calls), group(row.pairs), bytes(row.promised_bytes), group(row.wire_pairs), group(row.wire.messages), bytes(row.wire.bytes), row.tracer.messages > 0 ? bytes(row.tracer.bytes) : "–",
+  ]);
+  $("checked-collectives").hidden = operations.length === 0;
+  fill($("checked-operations"), "Collective operations in the trace and on the wire", ["collective", "calls", "pairs", "promised", "pairs on the wire", "messages", "on the wire", "the tracer's"], operations);
+  const collectives = checked.collectives.map(([operation, src, dst, promised, messages, size, ownMessages, ownBytes]) => [
+    operation, `${src} → ${dst}`, group(promised), group(messages - ownMessages), group(size - ownBytes),
+  ]);
+  $("checked-collective-details").hidden = collectives.length === 0;
+  fillSome($("checked-collective-pairs"), "Collective operations by pair", ["collective", "ranks", "promised bytes", "messages", "bytes on the wire"], collectives);
+  const clock = ({ rank, offset_ns: offset, drift_ppm: drift, uncertainty_ns: known, is_uneven: uneven, sent, received }) => [
+    String(rank), new Date(offset / 1e6).toISOString().replace("T", " "), `${drift >= 0 ? "+" : "−"}${Math.abs(drift).toFixed(1)}`, known === null ? "one side only" : `${uneven ? "uneven, " : ""}${time(known)}`, group(sent), group(received),
+  ];
+  $("clocks-details").hidden = checked.clocks.length === 0;
+  fillSome($("checked-clocks"), "Clocks of the ranks against that of the capture", ["clock of rank", "starts at (UTC)", "drift [ppm]", "known to", "messages sent", "received"], checked.clocks.map(clock));
+}
+
+if (checked) checkedOverview();
+drawn.push(drawChecked);

@@ -1,0 +1,353 @@
+// Two runs side by side: what differs, three matrices, rates over time, latencies.
+
+const compared = report.compared;
+const SELECTIONS = ["p2p", "collective", "all"];
+
+/// Pairs of both runs by what they are of, as `compared.rs` packs them.
+function unpackCompared(data) {
+  const columns = new Columns(data);
+  return compared.pairs.map((own) => {
+    const count = columns.next();
+    const next = (Kind = Float64Array) => columns.column(Kind, count);
+    const [rows, places] = [next(Uint32Array), next(Uint32Array)];
+    const side = () => ({
+      payload: next(), wire: next(), packets: next(), mpi: next(Uint8Array), messages: SELECTIONS.map(() => [next(), next()]),
+    });
+    return { ...own, count, rows, columns: places, sides: [side(), side()] };
+  });
+}
+
+const packedPairs = await inflate($("data-compared"));
+const comparedPairs = compared ? unpackCompared(packedPairs) : [];
+const comparedState = { by: compared?.pairs[0].by, unit: "wire-bytes", selection: "all", scaling: "auto", rate: "wire_bytes" };
+const comparedView = () => comparedPairs.find(({ by }) => by === comparedState.by);
+
+/// A unit of all pairs in A or in B.
+function sideOf(own, side, unit) {
+  const fixed = { "payload-bytes": "payload", "wire-bytes": "wire", packets: "packets" }[unit];
+  if (fixed) return own.sides[side][fixed];
+  return own.sides[side].messages[SELECTIONS.indexOf(comparedState.selection)][unit === "messages" ? 0 : 1];
+}
+
+/// The same of one pair; `null` where neither has an MPI library.
+function valueOf(own, side, unit, pair) {
+  const known = unit !== "mpi-bytes" || own.sides.some(({ mpi }) => mpi[pair]);
+  return known ? sideOf(own, side, unit)[pair] : null;
+}
+
+/// The colour of a difference from -1 (more in A) to 1 (more in B), with that of none between.
+function diverge(share) {
+  const [end, none] = [channels(share < 0 ? APART[0] : APART[5]), channels(color("even"))];
+  return none.map((low, index) => Math.round(low + Math.abs(share) * (end[index] - low)));
+}
+
+/// How differences become colours: what differs has a colour of its own, however little it is.
+function divergingOf(values) {
+  const { min, max, log } = scaleOf(values.map(Math.abs), comparedState.scaling);
+  const size = (value) => (log ? 0.15 + 0.85 * (max > min ? Math.log(value / min) / Math.log(max / min) : 1) : value / max);
+  return { min, max, log, share: (value) => (value === 0 ? 0 : Math.sign(value) * size(Math.abs(value))) };
+}
+
+const comparedMaps = ["map-a", "map-b", "map-difference"].map((id) => new HeatMap($(id), {
+  over(row, column, x, y) {
+    const { text, box } = comparedTip(row, column);
+    tip(box, x, y);
+    $("spoken").textContent = text;
+  },
+  out: () => tip(null),
+  pick() {},
+}, false));
+comparedMaps.forEach((map) => (map.peers = comparedMaps.filter((other) => other !== map)));
+
+/// What a pair sent in both runs.
+function comparedTip(row, column) {
+  const own = comparedView();
+  const pair = own.cells.get(row * own.labels.length + column);
+  const [from, to] = [row, column].map((label) => (own.by === "rank" && own.labels[label].id !== "unknown" ? `rank ${own.labels[label].name}` : own.labels[label].name));
+  const box = element("div");
+  box.append(element("strong", `${from} → ${to}`));
+  if (pair === undefined) {
+    box.append(element("p", "no traffic in either"));
+    return { box, text: `${from} to ${to}: no traffic in either` };
+  }
+  const table = element("table");
+  const head = element("tr");
+  ["", "A", "B", "B − A"].forEach((text) => head.append(element("th", text)));
+  table.append(head);
+  for (const [unit, { name, isBytes }] of Object.entries(UNITS)) {
+    const line = element("tr", null, unit === comparedState.unit ? { class: "current" } : {});
+    line.append(element("th", name, { scope: "row" }));
+    const [a, b] = [0, 1].map((side) => valueOf(own, side, unit, pair));
+    for (const [value, text] of [[a], [b], [a === null ? null : b - a, a === null ? null : signedText(b - a, group)]]) {
+      const td = element("td", value === null ? "unknown" : text ?? group(value), { "data-value": value ?? "" });
+      if (isBytes && Math.abs(value) > 9999) td.append(element("small", text ? signedText(value, bytes) : bytes(value)));
+      line.append(td);
+    }
+    table.append(line);
+  }
+  box.append(table);
+  const [a, b] = [0, 1].map((side) => valueOf(own, side, comparedState.unit, pair) ?? 0);
+  return { box, text: `${from} to ${to}: ${group(a)} in A, ${group(b)} in B, ${UNITS[comparedState.unit].name}` };
+}
+
+/// A difference with its sign.
+function signedText(value, show) {
+  return value === 0 ? "0" : `${value < 0 ? "−" : "+"}${show(Math.abs(value))}`;
+}
+
+function drawCompared() {
+  $("compared").hidden = !compared;
+  if (!compared) return;
+  comparedControls();
+  drawComparedMaps();
+  drawComparedPairs();
+  drawComparedRates();
+  drawComparedTimes();
+}
+
+function comparedControls() {
+  const set = (key) => (value) => {
+    comparedState[key] = value;
+    drawCompared();
+  };
+  const { unit, selection, by, scaling, rate } = comparedState;
+  choices($("compared-by"), comparedPairs.map((own) => [own.by, own.by === "rank" ? "ranks" : "nodes"]), by, set("by"));
+  choices($("compared-unit"), Object.entries(UNITS).map(([key, { name }]) => [key, name]), unit, set("unit"));
+  choices($("compared-selection"), [["p2p", "point-to-point"], ["collective", "collective"], ["all", "all"]], selection, set("selection"));
+  $("compared-selection").disabled = unit !== "messages" && unit !== "mpi-bytes";
+  choices($("compared-scaling"), [["auto", "automatic"], ["linear", "linear"], ["log", "logarithmic"]], scaling, set("scaling"));
+  const rates = compared.rates.filter((name) => !name.startsWith("mpi") || compared.courses.some(({ has_mpi: has }) => has));
+  choices($("compared-rate"), rates.map((name) => [name, rateName(name)]), rate, set("rate"));
+}
+
+const rateName = (name) => ({ wire_bytes: "bytes on the wire", payload_bytes: "payload bytes", mpi_messages: "MPI messages", mpi_bytes: "MPI bytes" }[name] ?? name);
+
+function drawComparedMaps() {
+  const own = comparedView();
+  own.cells ??= new Map(Array.from(own.rows, (row, pair) => [row * own.labels.length + own.columns[pair], pair]));
+  const { unit } = comparedState;
+  const { isBytes } = UNITS[unit];
+  const show = (value) => (isBytes ? bytes(value) : count(value));
+  const [a, b] = [0, 1].map((side) => sideOf(own, side, unit));
+  const less = b.map((value, pair) => value - a[pair]);
+  const scale = scaleOf([a, b].map((values) => scaleOf(values, "linear")).flatMap(({ min, max }) => (max > 0 ? [min, max] : [])), comparedState.scaling);
+  const difference = divergingOf(less);
+  const shared = {
+    size: own.labels.length,
+    labels: own.labels.map(({ name }) => ({ text: name })),
+    order: own.labels.map((_, label) => label),
+    rows: own.rows,
+    columns: own.columns,
+    groups: null,
+    what: own.by === "rank" ? "rank" : "node",
+  };
+  [a, b].forEach((values, side) => comparedMaps[side].show({
+    ...shared,
+    colorOf: (pair) => (values[pair] === 0 ? null : SHADES[Math.round(scale.share(values[pair]) * 255)]),
+    weightOf: (pair) => values[pair],
+    textOf: (pair) => show(values[pair]),
+  }));
+  const shades = Array.from({ length: 257 }, (_, at) => diverge((at - 128) / 128));
+  comparedMaps[2].show({
+    ...shared,
+    colorOf: (pair) => shades[Math.round(difference.share(less[pair]) * 128) + 128],
+    weightOf: (pair) => Math.abs(less[pair]),
+    textOf: (pair) => signedText(less[pair], show),
+  });
+  const width = Math.min(300, comparedMaps[0].canvas.parentElement.clientWidth - 44);
+  drawLegend($("legend-a"), width, scale, isBytes);
+  drawDiverging($("legend-difference"), width, difference, show);
+  const names = ["A", "B", "B − A"];
+  comparedMaps.forEach((map, at) => map.top.setAttribute("aria-label", `Matrix of ${UNITS[unit].name}, ${names[at]}; the table below has the pairs that differ most.`));
+}
+
+/// Which colour is which difference.
+function drawDiverging(canvas, width, { max, share }, show) {
+  const context = prepare(canvas, width + 40, max > 0 ? 40 : 0);
+  if (max === 0) return;
+  for (let x = 0; x < width; x += 1) {
+    const [red, green, blue] = diverge((x / width) * 2 - 1);
+    context.fillStyle = `rgb(${red},${green},${blue})`;
+    context.fillRect(x + 20, 4, 1.5, 12);
+  }
+  context.fillStyle = color("muted");
+  context.textBaseline = "top";
+  const x = (value) => 20 + ((share(value) + 1) / 2) * width;
+  const ends = [[-max, "left", 20], ...(width > 200 ? [[0, "center", x(0)]] : []), [max, "right", width + 20]];
+  for (const [value, align, at] of ends) {
+    context.textAlign = align;
+    context.fillText(value === 0 ? "equal" : signedText(value, show), at, 20);
+  }
+}
+
+const MOST_COMPARED = 12;
+
+function drawComparedPairs() {
+  const own = comparedView();
+  const { unit } = comparedState;
+  const [a, b] = [0, 1].map((side) => sideOf(own, side, unit));
+  const show = UNITS[unit].isBytes ? bytes : group;
+  // Not all of many are sorted: the largest are picked.
+  const top = [];
+  for (let pair = 0; pair < own.count; pair += 1) {
+    const size = Math.abs(b[pair] - a[pair]);
+    if (size === 0 || (top.length === MOST_COMPARED && size <= top.at(-1)[1])) continue;
+    let at = top.length;
+    while (at > 0 && top[at - 1][1] < size) at -= 1;
+    top.splice(at, 0, [pair, size]);
+    if (top.length > MOST_COMPARED) top.pop();
+  }
+  const name = (label) => own.labels[label].name;
+  const percent = (from, to) => (from > 0 ? `${to >= from ? "+" : "−"}${digits((Math.abs(to - from) * 100) / from)} %` : "new in B");
+  const rows = top.map(([pair]) => [
+    `${name(own.rows[pair])} → ${name(own.columns[pair])}`, show(a[pair]), show(b[pair]), signedText(b[pair] - a[pair], show), percent(a[pair], b[pair]),
+  ]);
+  const what = own.by === "rank" ? "ranks" : "nodes";
+  $("compared-pairs-title").textContent = own.differ === 0
+    ? `All ${group(own.pairs)} pairs of ${what} have sent the same`
+    : `${group(own.differ)} of ${group(own.pairs)} pairs of ${what} differ${rows.length > 0 ? "; those with most difference" : `, but not in their ${UNITS[unit].name}`}`;
+  fill($("compared-pairs"), "Pairs with most difference", [what, "A", "B", "B − A", ""], rows);
+  $("compared-pairs").hidden = rows.length === 0;
+}
+
+function drawComparedRates() {
+  const index = compared.rates.indexOf(comparedState.rate);
+  const isBytes = comparedState.rate.endsWith("bytes");
+  const { bin_ns: width } = compared;
+  const name = rateName(comparedState.rate);
+  $("compared-rates-title").textContent = `${sentence(name)} over time, each run from its own first packet`;
+  const colors = [color("accent"), color("second")];
+  const legend = ["A", "B"].map((side, at) => `${side}: ${compared.names[at]}`);
+  const series = compared.courses.map(({ first_ns: first, bins }, side) => ({
+    name: legend[side], type: "line", step: "end", symbol: "none", color: colors[side],
+    lineStyle: { width: 1.6, color: colors[side], opacity: 0.9 },
+    data: [...bins, bins.at(-1) ?? []].map((sums, at) => [(first + at * width) / 1e9, ((sums[index] ?? 0) * 1e9) / width]),
+  }));
+  const last = Math.max(...compared.courses.map(({ first_ns: first, bins }) => first + bins.length * width)) / 1e9;
+  const first = Math.min(...compared.courses.map(({ first_ns: start }) => start)) / 1e9;
+  chart("compared-rates", 250, `${name} over time in both runs, in bins of ${time(width)}; means and peaks are in the table of values`, {
+    x: { type: "value", min: first, max: last, name: "time from the first packet [s]", nameGap: 28, axisLabel: { formatter: (value) => +value.toFixed(6), hideOverlap: true, showMinLabel: false, showMaxLabel: false } },
+    y: { type: "value", min: 0, splitNumber: 3, axisLabel: { formatter: (value) => perSecond(value, isBytes) } },
+    legend,
+    pointer: "line",
+    tip: (points) => {
+      const at = points[0].axisValue;
+      const lineOf = (course, side) => {
+        const bin = Math.floor((at * 1e9 - course.first_ns) / width + 1e-6);
+        const sums = course.bins[bin];
+        return `${"AB"[side]}: ${sums ? perSecond((sums[index] * 1e9) / width, isBytes) : "–"}`;
+      };
+      return [`${+at.toFixed(6)} s`, ...compared.courses.map(lineOf)].join("<br>");
+    },
+    series,
+  });
+  const [a, b] = compared.windows_ns;
+  $("compared-rates-note").textContent = `In bins of ${time(width)}, as wide in both.${a === b ? "" : ` Peaks are over ${time(a)} in A and over ${time(b)} in B.`}`;
+}
+
+/// What a time is of.
+function timeName({ interval, verb, from_bytes: from }) {
+  return [INTERVALS[interval] ?? interval, verb, from === null ? "" : sizeClass(from)].filter((part) => part).join(", ");
+}
+
+const MOST_TIMES = 14;
+
+/// Medians of both with their intervals, and 99th percentiles: those that differ beyond chance first.
+function drawComparedTimes() {
+  const all = compared.rows.filter(({ section, values: [a, b] }) => section === "latency" && a !== null && b !== null);
+  const medians = all.filter(({ value }) => value === "median_ns");
+  $("compared-times-card").hidden = medians.length === 0;
+  if (medians.length === 0) return;
+  const rows = medians.slice(0, MOST_TIMES);
+  const high = rows.map((median) => all.find(({ value, key }) => value === "p99_ns" && timeName(key) === timeName(median.key)));
+  const log = (ns) => Math.log10(Math.max(ns, 1));
+  const every = [...rows, ...high].flatMap(({ values: pair, intervals }) => [...pair, ...intervals.flat()]).filter((ns) => ns !== null);
+  const [low, top] = [Math.floor(Math.min(...every.map(log))), Math.ceil(Math.max(...every.map(log)) + 1e-9)];
+  const short = (key) => timeName(key).replace("request to its ACK", "to its ACK").replace("first to last packet of a message", "message").replace("message to the next message", "to next message").replace("sender's to receiver's port", "port to port").replace("MPI message, port to port", "MPI message");
+  const colors = [color("accent"), color("second")];
+  const place = (row, side) => row + (side === 0 ? -0.17 : 0.17);
+  const legend = ["A", "B"].map((side, at) => `${side}: ${compared.names[at]}`);
+  const series = [0, 1].flatMap((side) => [
+    { name: legend[side], type: "scatter", symbolSize: 9, itemStyle: { color: colors[side] }, data: rows.map((row, at) => [log(row.values[side]), place(at, side)]) },
+    {
+      type: "line", symbol: "none", silent: true, lineStyle: { width: 3, color: colors[side], opacity: 0.6 },
+      data: rows.flatMap((row, at) => (row.intervals[side] ? [...row.intervals[side].map((ns) => [log(ns), place(at, side)]), [null, null]] : [])),
+    },
+    {
+      type: "scatter", symbolSize: 8, itemStyle: { color: "transparent", borderColor: colors[side], borderWidth: 1.5 }, silent: true,
+      data: high.map((row, at) => [log(row.values[side]), place(at, side)]),
+    },
+  ]);
+  const beyond = medians.filter(({ verdict }) => verdict === "beyond chance").length;
+  $("compared-times-title").textContent = `Times: ${beyond === 0 ? "no median differs" : `${group(beyond)} of ${group(medians.length)} medians differ`} beyond chance`;
+  const label = (at) => (Number.isInteger(at) && rows[at] ? `${rows[at].verdict === "beyond chance" ? "* " : ""}${short(rows[at].key)}` : "");
+  chart("compared-times", 70 + 30 * rows.length, `Medians in A and B: ${rows.map((row) => `${timeName(row.key)} ${row.texts[0]} and ${row.texts[1]}, ${row.verdict}`).join("; ")}`, {
+    left: 290,
+    x: { type: "value", min: low, max: Math.max(top, low + 1), interval: 1, name: "time", nameGap: 28, axisLabel: { formatter: (power) => time(10 ** power) } },
+    y: { type: "value", min: -1, max: rows.length, interval: 1, inverse: true, axisLabel: { formatter: label, width: 270, overflow: "truncate" } },
+    legend,
+    trigger: "item",
+    tip: ({ data: [, at] }) => {
+      const row = Math.round(at);
+      const lineOf = (found, name) => `${name}: A ${found.texts[0]}, B ${found.texts[1]} (${found.texts[3]}), ${found.verdict}`;
+      const { samples } = rows[row];
+      return [`<b>${timeName(rows[row].key)}</b>`, `${group(samples[0])} samples in A, ${group(samples[1])} in B`, lineOf(rows[row], "median"), lineOf(high[row], "99 %")].join("<br>");
+    },
+    series,
+  });
+  const rest = medians.length > rows.length ? ` ${group(medians.length - rows.length)} more are in the table of values.` : "";
+  $("compared-times-note").textContent = `Dots are medians, bars the intervals that hold the true median with 99 % confidence, rings 99th percentiles. * beyond chance: the intervals have no value in common.${rest}`;
+}
+
+/// Every value of both but those of pairs, what differs first.
+function comparedValues() {
+  const text = ({ section, name, key }) => (section === "latency" ? `${timeName(key)}: ${name === "median" ? "median" : "99th percentile"}` : name);
+  const line = (row) => {
+    const [a, b] = row.values;
+    const { interval = "", verb = "", from_bytes: from = "" } = row.key ?? {};
+    const tr = element("tr", null, { "data-of": [row.section, interval, verb, from ?? "", row.value].join(","), "data-a": a ?? "", "data-b": b ?? "", "data-verdict": row.verdict });
+    const [shownA, shownB, difference, relation] = row.texts;
+    [text(row), shownA, shownB, difference, relation, row.verdict].forEach((cell) => tr.append(element("td", cell)));
+    tr.lastChild.className = row.verdict === "beyond chance" ? "beyond" : "";
+    return tr;
+  };
+  const differ = compared.rows.filter(({ verdict }) => ["beyond chance", "differs", "one only"].includes(verdict));
+  const table = $("compared-values");
+  const show = (rows) => {
+    fill(table, "Values of both runs", ["", "A", "B", "B − A", "", "verdict"], []);
+    table.tBodies[0].append(...rows.map(line));
+  };
+  const most = Math.min(differ.length, MOST_COMPARED);
+  show(differ.slice(0, most));
+  const title = (shownRows) => ($("compared-values-title").textContent = differ.length === 0 ? "Nothing differs but what one value each cannot tell" : `What differs: ${group(shownRows)} of ${group(differ.length)} values, those beyond chance first`);
+  title(most);
+  const more = $("compared-more");
+  more.textContent = `Show all ${group(compared.rows.length)} values, those that do not differ too`;
+  more.addEventListener("click", () => {
+    more.remove();
+    show(compared.rows);
+    $("compared-values-title").textContent = `All values: ${group(differ.length)} differ, those beyond chance first`;
+  });
+}
+
+function comparedOverview() {
+  const row = (section, value) => compared.rows.find((found) => found.section === section && found.value === value);
+  const medians = compared.rows.filter(({ section, value, values: [a, b] }) => section === "latency" && value === "median_ns" && a !== null && b !== null);
+  const beyond = medians.filter(({ verdict }) => verdict === "beyond chance").length;
+  const health = compared.rows.filter(({ section }) => section === "health");
+  const wrong = health.filter(({ verdict }) => verdict !== "equal").length;
+  const [pairs] = compared.pairs;
+  const rate = row("rate", "wire_bytes_per_s_mean");
+  const tiles = [
+    { label: "Pairs that differ", value: group(pairs.differ), below: `of ${group(pairs.pairs)} pairs of ${pairs.by === "rank" ? "ranks" : "nodes"}` },
+    { label: "Medians beyond chance", value: group(beyond), below: `of ${group(medians.length)} kinds of times in both` },
+    { label: "Health counts that differ", value: group(wrong), below: `of ${group(health.length)}` },
+    { label: "Mean rate on the wire", value: rate.texts[3] === "=" ? "equal" : rate.texts[3], below: `${rate.texts[0]} in A, ${rate.texts[1]} in B` },
+  ];
+  $("compared-tiles").replaceChildren(...tiles.map(tile));
+  $("compared-names").textContent = `A is ${compared.names[0]}, which the rest of this page shows; B is ${compared.names[1]}. Counts are exact. What differs from run to run takes several runs of each.`;
+  comparedValues();
+}
+
+if (compared) comparedOverview();
+drawn.push(drawCompared);

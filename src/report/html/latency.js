@@ -1,0 +1,166 @@
+// Latencies: histograms, medians by size, and percentiles over time.
+
+const INTERVALS = {
+  acknowledged: "request to its ACK", first_response: "READ to the first response", last_response: "READ to the last response",
+  message: "first to last packet of a message", interval: "message to the next message", transit: "sender's to receiver's port",
+  rendezvous_request: "rendezvous: request", rendezvous_data: "rendezvous: data", rendezvous_completion: "rendezvous: completion",
+  mpi_message: "MPI message, port to port", set_up: "connection set-up", tear_down: "connection tear-down",
+};
+
+const latencyState = { interval: null, verb: null, pair: "" };
+/// All pairs together.
+const ALL = "";
+
+function drawLatency() {
+  const { rows, pairs } = report.latencies;
+  const all = rows.filter((row) => row.from_bytes === null);
+  $("latency").hidden = rows.length === 0;
+  if (rows.length === 0) return;
+  const names = [...new Set(all.map((row) => row.interval))];
+  latencyState.interval ??= ["acknowledged", "last_response"].find((name) => names.includes(name)) ?? names[0];
+  const verbs = [...new Set(all.filter((row) => row.interval === latencyState.interval).map((row) => row.verb))];
+  // The verb with most samples, unless one is chosen that this interval has.
+  if (!verbs.includes(latencyState.verb)) {
+    const own = all.filter((row) => row.interval === latencyState.interval);
+    latencyState.verb = own.reduce((a, b) => (b.samples > a.samples ? b : a)).verb;
+  }
+  const isOwn = (row) => row.interval === latencyState.interval && row.verb === latencyState.verb;
+  const own = pairs.filter(isOwn);
+  const nameOf = (row) => `${row.src},${row.dst}`;
+  if (!own.some((row) => nameOf(row) === latencyState.pair)) latencyState.pair = ALL;
+  const set = (key) => (value) => {
+    latencyState[key] = value;
+    drawLatency();
+  };
+  choices($("interval"), names.map((name) => [name, INTERVALS[name] ?? name]), latencyState.interval, set("interval"));
+  choices($("verb"), verbs.map((verb) => [verb, verb || "connections"]), latencyState.verb, set("verb"));
+  choices($("times-pair"), [[ALL, "all pairs"], ...own.map((row) => [nameOf(row), `${row.names.join(" → ")} (${group(row.samples)})`])], latencyState.pair, set("pair"));
+  const whole = all.find(isOwn);
+  const bySize = rows.filter((row) => row.from_bytes !== null && isOwn(row));
+  drawHistogram(latencyState.pair === ALL ? whole : own.find((row) => nameOf(row) === latencyState.pair));
+  $("by-size").parentElement.hidden = bySize.length === 0;
+  if (bySize.length > 0) drawBySize(bySize);
+  drawTimes();
+}
+
+function drawHistogram(whole) {
+  const buckets = new Map(whole.buckets.map(([bucket, number]) => [bucket, { from: edge(bucket), to: edge(bucket + 1), number }]));
+  const numbers = [...buckets.keys()];
+  // Bars are as wide as the clock's tick, or wider, so that none stays empty for want of a finer clock.
+  const middle = [...buckets.values()].find(({ to }) => to > whole.median_ns) ?? [...buckets.values()].at(-1);
+  const tick = Math.max(report.latencies.clock_ns, 1);
+  const per = [1, 2, 4, 8].find((wide) => (middle.to - middle.from) * wide >= tick) ?? 8;
+  const bars = new Map();
+  for (const [bucket, { from, to, number }] of buckets) {
+    const at = Math.floor(bucket / per);
+    const bar = bars.get(at) ?? { from, to, number: 0 };
+    bar.to = to;
+    bar.number += number;
+    bars.set(at, bar);
+  }
+  const [first, last] = [Math.floor(numbers[0] / per), Math.floor(numbers.at(-1) / per)];
+  const at = Array.from({ length: last - first + 1 }, (_, index) => first + index);
+  const start = (bar) => bars.get(bar)?.from ?? edge(bar * per);
+  const median = at.findIndex((bar) => start(bar + 1) > whole.median_ns);
+  const who = whole.names ? `, ${whole.names.join(" → ")}` : "";
+  $("histogram-title").textContent = `${sentence(INTERVALS[whole.interval] ?? whole.interval)}${whole.verb ? `, ${whole.verb}` : ""}${who}: ${group(whole.samples)} samples`;
+  chart("histogram", 300, `Histogram of ${whole.samples} times: median ${time(whole.median_ns)}, 90 % within ${time(whole.p90_ns)}, 99 % within ${time(whole.p99_ns)}, at most ${time(whole.max_ns)}`, {
+    x: { type: "category", data: at.map((bar) => time(start(bar))), name: "time, from; bars of equal ratio", boundaryGap: true, axisLabel: { hideOverlap: true, align: "center" } },
+    y: { type: "value", name: "samples", axisLabel: { formatter: count }, minInterval: 1 },
+    tip: ([{ dataIndex }]) => {
+      const bar = bars.get(at[dataIndex]);
+      const share = ((bar?.number ?? 0) * 100) / whole.samples;
+      return `${time(start(at[dataIndex]))} to ${time(start(at[dataIndex] + 1))}<br>${group(bar?.number ?? 0)} samples, ${share.toFixed(share < 0.1 ? 3 : 1)} %`;
+    },
+    series: [{
+      type: "bar", barCategoryGap: at.length > 60 ? "0%" : "8%", itemStyle: { color: APART[0] }, data: at.map((bar) => bars.get(bar)?.number ?? 0),
+      markLine: {
+        symbol: "none", silent: true, animation: false, lineStyle: { color: APART[5], width: 2, type: "solid" },
+        label: { formatter: `median ${time(whole.median_ns)}`, color: color("text"), position: "end", distance: 4 }, data: [{ xAxis: median }],
+      },
+    }],
+  });
+}
+
+/// The smallest value of a bucket of an eighth of a power of two.
+function edge(bucket) {
+  if (bucket < 16) return bucket;
+  const shift = Math.floor(bucket / 8) - 1;
+  return (bucket - shift * 8) * 2 ** shift;
+}
+
+function sentence(text) {
+  return text[0].toUpperCase() + text.slice(1);
+}
+
+function drawBySize(rows) {
+  const log = (ns) => Math.log10(Math.max(ns, 1));
+  const low = Math.floor(Math.min(...rows.map((row) => log(row.p10_ns))));
+  const high = Math.ceil(Math.max(...rows.map((row) => log(row.p90_ns))) + 1e-9);
+  $("by-size-title").textContent = `By message size${latencyState.pair === ALL ? "" : ", all pairs"}: median, and the interval of 80 %`;
+  const label = rows.map((row) => `${sizeClass(row.from_bytes)}: median ${time(row.median_ns)}`).join("; ");
+  chart("by-size", 300, `Median by message size. ${label}`, {
+    x: { type: "category", data: rows.map((row) => bytes(row.from_bytes)), name: "message size, from", axisLabel: { hideOverlap: true } },
+    y: { type: "value", name: "time", min: low, max: Math.max(high, low + 1), interval: 1, axisLabel: { formatter: (power) => time(10 ** power) } },
+    legend: ["80 % of the samples", "median"],
+    tip: ([{ dataIndex }]) => {
+      const row = rows[dataIndex];
+      return `${sizeClass(row.from_bytes)}<br>median ${time(row.median_ns)}<br>80 % from ${time(row.p10_ns)} to ${time(row.p90_ns)}<br>99 % within ${time(row.p99_ns)}<br>${group(row.samples)} samples`;
+    },
+    series: [
+      { type: "bar", stack: "interval", silent: true, itemStyle: { color: "transparent" }, data: rows.map((row) => log(row.p10_ns)), barMaxWidth: 46 },
+      { name: "80 % of the samples", type: "bar", stack: "interval", barMaxWidth: 46, barMinHeight: 2, itemStyle: { color: APART[0], opacity: 0.45 }, data: rows.map((row) => log(row.p90_ns) - log(row.p10_ns)) },
+      { name: "median", type: "scatter", symbol: "rect", symbolSize: [Math.min(46, ($("by-size").clientWidth - 78) / rows.length * 0.8), 4], itemStyle: { color: APART[5] }, data: rows.map((row) => log(row.median_ns)) },
+    ],
+  });
+}
+
+function latencyTable() {
+  const header = ["interval", "of", "size", "samples", "min", "10 %", "median", "90 %", "99 %", "max"];
+  const rows = report.latencies.rows.map((row) => [
+    INTERVALS[row.interval] ?? row.interval, row.verb || "–", row.from_bytes === null ? "all" : sizeClass(row.from_bytes), group(row.samples),
+    ...[row.min_ns, row.p10_ns, row.median_ns, row.p90_ns, row.p99_ns, row.max_ns].map(time),
+  ]);
+  fill($("latency-table"), "Times by interval, verb and size", header, rows);
+}
+
+/// Percentiles over time of the interval, with the window that is brushed on the timeline.
+function drawTimes() {
+  const over = report.latencies.over_time;
+  const bins = over?.intervals[latencyState.interval] ?? [];
+  $("times-card").hidden = bins.length < 2;
+  if (bins.length < 2) return;
+  const { bin_ns: width, profile_bin_ns: own } = over;
+  const log = (ns) => Math.log10(Math.max(ns, 1));
+  const lines = [[5, "99 %", color("second"), 4], [4, "90 %", APART[1], 2.4], [3, "median", color("accent"), 2]];
+  const most = Math.max(...bins.map((bin) => bin[5]));
+  const least = Math.min(...bins.map((bin) => bin[2]));
+  // Bins without a sample are gaps.
+  const course = (index) => bins.flatMap((bin, at) => {
+    const [from, to] = [bin[0] / 1e9, (bin[0] + width) / 1e9];
+    const follows = bins[at + 1]?.[0] === bin[0] + width;
+    return [[from, log(bin[index])], ...(follows ? [] : [[to, log(bin[index])], [null, null]])];
+  });
+  const first = Math.min(bins[0][0], hasTimeline ? binStart(0) : Infinity);
+  const last = Math.max(bins.at(-1)[0] + width, hasTimeline ? binStart(traffic.bins) : -Infinity);
+  const marked = state.window && { silent: true, itemStyle: { color: color("cross") }, data: [state.window.map((bin) => ({ xAxis: binStart(bin) / 1e9 }))] };
+  const [low, high] = [Math.floor(log(least)), Math.ceil(log(most) + 1e-9)];
+  $("times-title").textContent = `${sentence(INTERVALS[latencyState.interval] ?? latencyState.interval)}, all verbs and pairs, over time`;
+  chart("times", 240, `Percentiles over time, in bins of ${time(width)}: medians from ${time(Math.min(...bins.map((bin) => bin[3])))} to ${time(Math.max(...bins.map((bin) => bin[3])))}`, {
+    x: { type: "value", min: first / 1e9, max: last / 1e9, name: "time from the first packet [s]", nameGap: 28, axisLabel: { formatter: (value) => +value.toFixed(6), hideOverlap: true, showMinLabel: false, showMaxLabel: false } },
+    y: { type: "value", min: low, max: Math.max(high, low + 1), interval: 1, axisLabel: { formatter: (power) => time(10 ** power) } },
+    legend: lines.map(([, name]) => name),
+    pointer: "line",
+    tip: ([{ axisValue }]) => {
+      const bin = bins.findLast(([from]) => from / 1e9 <= axisValue + 1e-9) ?? bins[0];
+      const text = [["10 %", 2], ["median", 3], ["90 %", 4], ["99 %", 5]].map(([name, index]) => `${name} ${time(bin[index])}`);
+      return [`${seconds(bin[0])} s to ${seconds(bin[0] + width)} s`, `${group(bin[1])} samples`, ...text].join("<br>");
+    },
+    series: lines.map(([index, name, stroke, thick], at) => ({
+      name, type: "line", step: "end", symbol: "none", color: stroke, lineStyle: { width: thick, color: stroke }, data: course(index), ...(at === 0 && marked ? { markArea: marked } : {}),
+    })),
+  });
+  const coarser = width > own ? `, those of the profile ${time(own)}` : "";
+  $("times-note").textContent = `Percentiles of each bin of ${time(width)}${coarser}, of times by the moment at which they begin: latency --view timeline. The window that is chosen on the timeline is marked.`;
+}
+drawn.push(drawLatency);
