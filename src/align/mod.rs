@@ -15,7 +15,8 @@ mod tests;
 use crate::model::{Clock, ClockRow, ConnectionKey, Kind, PacketRecord, Sample, SizeClass, Turn, Verb};
 use common::Common;
 use ibscope_parsers::ib::Opcode;
-use std::collections::{BTreeMap, HashMap};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Packets that are kept of all inputs together, and of each input at least and at most.
 const ROOM: usize = 1 << 19;
@@ -30,7 +31,7 @@ const CONTRADICTION: &str = "their times contradict each other: a clock was set 
                              give what is known with --manifest";
 
 /// A packet in a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Sight {
     time_ns: i64,
     /// Its connection, by number within the input.
@@ -40,10 +41,30 @@ struct Sight {
 }
 
 /// The sample of one input.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Kept", into = "Kept")]
 pub struct Sights {
     connections: HashMap<ConnectionKey, u32, foldhash::fast::FixedState>,
     sample: Sample<Sight>,
+}
+
+/// A sample as it is written down: connections by number.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    connections: Vec<ConnectionKey>,
+    sample: Sample<Sight>,
+}
+
+impl From<Kept> for Sights {
+    fn from(kept: Kept) -> Self {
+        Self { connections: kept.connections.into_iter().zip(0..).collect(), sample: kept.sample }
+    }
+}
+
+impl From<Sights> for Kept {
+    fn from(sights: Sights) -> Self {
+        Self { connections: sights.keys(), sample: sights.sample }
+    }
 }
 
 /// A packet with the hash by which it is drawn.
@@ -57,8 +78,30 @@ impl Sights {
     /// An empty sample of one of so many inputs.
     #[must_use]
     pub fn new(inputs: usize) -> Self {
-        let room = (ROOM / inputs.max(1)).clamp(LEAST_ROOM, MOST_ROOM);
-        Self { connections: HashMap::default(), sample: Sample::new(room) }
+        Self { connections: HashMap::default(), sample: Sample::new(room(inputs)) }
+    }
+
+    /// The sample that would have been drawn as one of so many inputs, which may not be fewer than it was drawn for; in a form that does not depend on the
+    /// order in which packets came.
+    pub fn narrow(&mut self, inputs: usize) {
+        self.sample.narrow(room(inputs));
+        let keys = self.keys();
+        let key = |sight: &Sight| keys.get(sight.connection as usize).copied();
+        let used: BTreeSet<ConnectionKey> = self.sample.items().filter_map(key).collect();
+        let numbers: HashMap<ConnectionKey, u32, _> = used.into_iter().zip(0..).collect();
+        for sight in self.sample.items_mut() {
+            let number = keys.get(sight.connection as usize).and_then(|key| numbers.get(key));
+            sight.connection = number.copied().unwrap_or(u32::MAX);
+        }
+        self.connections = numbers;
+        self.sample.sort();
+    }
+
+    /// The connections, by number.
+    fn keys(&self) -> Vec<ConnectionKey> {
+        let mut connections: Vec<_> = self.connections.iter().map(|(key, number)| (*number, *key)).collect();
+        connections.sort_unstable();
+        connections.into_iter().map(|(_, key)| key).collect()
     }
 
     /// Those of some packets that the sample would take. May be asked from several threads; what is taken does not depend on when.
@@ -86,6 +129,7 @@ impl Sights {
 
     /// On the clock that is given for the input, if one is.
     fn finish(self, given: Option<Clock>) -> Drawing {
+        let connections = self.keys();
         let (limit, mut sights) = self.sample.finish();
         let fits = |step: &i64| sights.iter().all(|(_, sight)| sight.time_ns % step == 0);
         let resolution_ns = [1_000_000, 1_000].into_iter().find(fits).unwrap_or(1);
@@ -94,11 +138,13 @@ impl Sights {
         }
         // Equal packets in the order of time: the k-th here is the k-th there.
         sights.sort_by_key(|(hash, sight)| (*hash, sight.time_ns));
-        let mut connections: Vec<(ConnectionKey, u32)> = self.connections.into_iter().collect();
-        connections.sort_unstable_by_key(|(_, number)| *number);
-        let connections = connections.into_iter().map(|(key, _)| key).collect();
         Drawing { limit, sights, connections, resolution_ns }
     }
+}
+
+/// How many packets are kept of one of so many inputs.
+fn room(inputs: usize) -> usize {
+    (ROOM / inputs.max(1)).clamp(LEAST_ROOM, MOST_ROOM)
 }
 
 /// What a packet is, wherever it is seen: addresses, opcode, queue pair, sequence number, length.

@@ -15,6 +15,7 @@ mod hook;
 mod input;
 mod latency;
 mod manifest;
+mod merge;
 mod output;
 mod phases;
 mod rates;
@@ -33,6 +34,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Analyze(args) => commands::analyze(args),
+        Command::Merge(args) => merge::run(args),
         Command::Summary(args) => summary::run(args),
         Command::Inspect(args) => commands::inspect(args),
         Command::Matrix(args) => commands::matrix(args),

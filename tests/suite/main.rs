@@ -19,6 +19,7 @@ mod links;
 mod manifest;
 #[cfg(target_os = "linux")]
 mod memory;
+mod merge;
 mod messages;
 mod mpi_times;
 mod notebooks;
