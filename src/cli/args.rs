@@ -69,6 +69,12 @@ pub(super) enum Command {
     Watch(Watch),
     /// Write one HTML file that shows all of a profile; it needs no network
     Report(super::report::Report),
+    /// Analyse captures on a cluster: a task of an array job of Slurm for each, and a job that merges
+    SlurmAnalyze(super::slurm::SlurmAnalyze),
+    /// What a task of slurm-analyze runs: one capture, unless it is done
+    SlurmTask(super::slurm::SlurmTask),
+    /// What the merging job of slurm-analyze runs
+    SlurmMerge(super::slurm::SlurmMerge),
     /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
     #[command(subcommand)]
     Capture(super::capture::Capture),

@@ -3,6 +3,7 @@
 use super::args::Merge;
 use super::files::Output;
 use super::{files, input, output};
+use crate::model::Clock;
 use crate::pipeline::{self, Mismatch, Options};
 use crate::report::text;
 use anyhow::anyhow;
@@ -10,19 +11,24 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub(super) fn run(args: &Merge) -> anyhow::Result<ExitCode> {
+    run_with(args, &[], "")
+}
+
+/// The same; `notes` are added to the profile's own, and `again` is what is to be done where clocks have to be corrected.
+pub(super) fn run_with(args: &Merge, notes: &[String], again: &str) -> anyhow::Result<ExitCode> {
     let writer = pipeline::Writer::create(&args.output)?;
     let read: Vec<&Path> = args.hosts.iter().chain(&args.rankmap).map(AsRef::as_ref).collect();
-    let clocks = Output::open(args.clocks.as_ref(), &read)?;
     let options = Options {
         threads: args.threads,
         names: files::hosts(args.hosts.as_deref())?,
         rankmap: files::rankmap(args.rankmap.as_deref())?,
         ..Options::default()
     };
-    let profile = match pipeline::merge(&args.profiles, &options) {
-        Ok(profile) => profile,
-        Err(mismatch) => return Err(explained(mismatch, clocks)?),
+    let mut profile = match pipeline::merge(&args.profiles, &options) {
+        Err(Mismatch::Clocks { clocks }) => return Err(explained(&clocks, args, &read, again)?),
+        merged => merged?,
     };
+    profile.notes.extend(notes.iter().cloned());
     writer.finish(&profile)?;
     let style = output::style(args.color);
     output::results(|out| out.write_all(text::summary(&profile, &style).as_bytes()))?;
@@ -33,16 +39,23 @@ pub(super) fn run(args: &Merge) -> anyhow::Result<ExitCode> {
     Ok(input::exit_code_for(args.min_coverage, &profile.coverage))
 }
 
-/// Where clocks are in the way: writes them down, and says what is to be done with them.
-fn explained(mismatch: Mismatch, file: Option<Output>) -> anyhow::Result<anyhow::Error> {
-    let Mismatch::Clocks { clocks } = &mismatch else { return Ok(mismatch.into()) };
-    let Some(file) = file else {
-        return Ok(anyhow!("{mismatch}; give --clocks FILE to this command, then analyse all captures again with it"));
+/// Clocks are in the way: writes them down, and says what is to be done with them.
+fn explained(
+    clocks: &[(String, Clock, u64)],
+    args: &Merge,
+    read: &[&Path],
+    again: &str,
+) -> anyhow::Result<anyhow::Error> {
+    let what = format!(
+        "{} of the captures have to be analysed with a clock of their own, by what the packets say",
+        clocks.len()
+    );
+    let Some(file) = Output::open(args.clocks.as_ref(), read)? else {
+        return Ok(anyhow!("{what}; give --clocks FILE to this command, which will hold these clocks"));
     };
-    let place = file.place().to_owned();
+    let place = file.place().display().to_string();
     file.finish(pipeline::clocks_csv(clocks).as_bytes())?;
-    Ok(anyhow!(
-        "{mismatch}; these are in {0} now: analyse all captures again with `analyze --partial --clocks {0}`, then merge",
-        place.display()
-    ))
+    let by_hand = format!("analyse all captures again with `analyze --partial --clocks {place}`, then merge");
+    let again = if again.is_empty() { by_hand.as_str() } else { again };
+    Ok(anyhow!("{what}; these are in {place} now: {again}"))
 }

@@ -20,6 +20,7 @@ mod output;
 mod phases;
 mod rates;
 mod report;
+mod slurm;
 mod summary;
 mod trace;
 mod watch;
@@ -51,6 +52,9 @@ pub fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Watch(args) => watch::run(args),
         Command::Report(args) => report::run(args),
+        Command::SlurmAnalyze(args) => slurm::run(args),
+        Command::SlurmTask(args) => slurm::task(args),
+        Command::SlurmMerge(args) => slurm::merge(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
     };

@@ -4,6 +4,7 @@ use super::align::{self, Transits};
 use super::bounds::Bounds;
 use super::conclude::{Finished, conclude};
 use super::ending::{Ended, InputEnd, SHARDS, ShardEnd, drawn_room};
+use super::merge;
 use super::parts::{self, Head, Rest};
 use super::spill::{Spill, SpillFile};
 use super::{Error, Options, decode_options, pool};
@@ -88,7 +89,7 @@ pub(super) fn run(
                         note,
                         clock: *clock,
                         given: options.clocks.get(path).copied(),
-                        found: options.found_clock(path),
+                        found: merge::found(path, options),
                         is_stream: !align::is_file(path),
                         // One input is not read twice for this.
                         sights: sights.or_else(|| drawn_meanwhile.clone()),

@@ -12,7 +12,7 @@ use super::align;
 use super::bounds::Bounds;
 use super::conclude::conclude;
 use super::ending::{Ended, InputEnd};
-use super::parts::{self, Broken, Head, Part, Rest};
+use super::parts::{self, Broken, Found, Head, Part, Rest};
 use super::{Error, Options, pool};
 use crate::align::Aligned;
 use crate::model::profile::{Input, RankRow};
@@ -21,6 +21,7 @@ use crate::profile::{self, ProfileError};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Profiles that cannot be merged.
 #[derive(Debug, thiserror::Error)]
@@ -213,10 +214,14 @@ fn clocks(inputs: &[Input], rests: &[Rest], options: &Options) -> Result<Aligned
     if !differs(&aligned) {
         return Ok(aligned);
     }
-    // Some of those whose clocks were found together, and without the others packets would tell them less well.
-    let is_known = |rest: &Rest| rest.given.or(rest.found);
-    if rests.iter().all(|rest| is_known(rest).is_some()) {
-        let as_found = hold(&is_known);
+    // Some of those whose clocks were found together: without the others packets may tell them otherwise.
+    let set = rests.iter().find_map(|rest| Some(rest.found?.set));
+    let known = |rest: &Rest| {
+        let found = rest.found.filter(|found| Some(found.set) == set);
+        rest.given.or(found.map(|found| (found.clock, found.uncertainty_ns)))
+    };
+    if rests.iter().all(|rest| known(rest).is_some()) {
+        let as_found = hold(&known);
         if !differs(&as_found) {
             return Ok(as_found);
         }
@@ -227,6 +232,14 @@ fn clocks(inputs: &[Input], rests: &[Rest], options: &Options) -> Result<Aligned
         Some((name, clock, row.as_ref().map_or(0, |row| row.uncertainty_ns)))
     });
     Err(Mismatch::Clocks { clocks: clocks.collect() })
+}
+
+/// The clock that a merge has found for a capture, if it was asked for some.
+pub(super) fn found(path: &Path, options: &Options) -> Option<Found> {
+    let clocks = options.found_clocks.as_ref().filter(|_| !options.clocks.contains_key(path))?;
+    let all: Vec<_> = clocks.iter().map(|(path, (clock, ns))| (path.display().to_string(), *clock, *ns)).collect();
+    let (clock, uncertainty_ns) = clocks.get(path).copied().unwrap_or_default();
+    Some(Found { clock, uncertainty_ns, set: xxh3_64(clocks_csv(&all).as_bytes()) })
 }
 
 /// The header of a file of clocks.

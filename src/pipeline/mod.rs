@@ -97,12 +97,6 @@ impl Options {
     fn clock(&self, path: &Path) -> Option<(Clock, u64)> {
         self.clocks.get(path).or_else(|| self.found_clocks.as_ref()?.get(path)).copied()
     }
-
-    /// The clock that a merge has found for a capture; one that corrects nothing where it has found that none is needed.
-    fn found_clock(&self, path: &Path) -> Option<(Clock, u64)> {
-        let found = self.found_clocks.as_ref().filter(|_| !self.clocks.contains_key(path))?;
-        Some(found.get(path).copied().unwrap_or_default())
-    }
 }
 
 impl Default for Options {

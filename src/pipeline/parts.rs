@@ -130,12 +130,22 @@ pub(super) struct Rest {
     pub(super) clock: Option<Clock>,
     /// The same where the user knew it, and by how much it may be wrong.
     pub(super) given: Option<(Clock, u64)>,
-    /// The same where a merge had found it together with those of other inputs; one that corrects nothing where it had found that none is needed.
-    pub(super) found: Option<(Clock, u64)>,
+    /// The same where a merge had found it together with those of other inputs.
+    pub(super) found: Option<Found>,
     /// It could be read once only.
     pub(super) is_stream: bool,
     /// A sample of its packets by its own clock.
     pub(super) sights: Option<Sights>,
+}
+
+/// A clock that a merge had found.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Found {
+    /// One that corrects nothing where none is needed.
+    pub(super) clock: Clock,
+    pub(super) uncertainty_ns: u64,
+    /// Stands for all clocks that were found together: they are on one clock, those of others may not be.
+    pub(super) set: u64,
 }
 
 /// One input as it was written down.
@@ -262,4 +272,99 @@ fn cut<'a>(left: &mut &'a [u8]) -> Result<Piece<'a>, Broken> {
 
 fn take<'a>(left: &mut &'a [u8]) -> Result<Cow<'a, [u8]>, Broken> {
     cut(left)?.unpack()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{analyze, merge};
+    use std::path::PathBuf;
+
+    /// Parts of two inputs, and a profile's folder.
+    fn parts() -> Vec<u8> {
+        let runs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("samples/runs/ompi-rc-halo-2x2");
+        let paths = [1, 2].map(|node| runs.join(format!("node{node}.pcap.zst")));
+        let options = Options { keep_parts: true, max_cells: 600, ..Options::default() };
+        analyze(&paths, &options, &|_| {}).expect("profile").parts.expect("parts")
+    }
+
+    /// Where pieces begin, and their bytes.
+    fn pieces(bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut left = &bytes[MAGIC.len() + 4..];
+        let mut pieces = Vec::new();
+        while !left.is_empty() {
+            pieces.push(take(&mut left).expect("a piece").into_owned());
+        }
+        pieces
+    }
+
+    fn joined(pieces: Vec<Vec<u8>>) -> Vec<u8> {
+        let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
+        pieces.into_iter().for_each(|own| bytes.extend(piece(own)));
+        bytes
+    }
+
+    #[test]
+    fn pieces_come_back() {
+        for bytes in [Vec::new(), vec![7], vec![0; 1 << 20], (0..=255).collect()] {
+            let stored = piece(bytes.clone());
+            // So many equal bytes are stored as they are, as nothing else may claim so much room.
+            assert!(stored.len() >= bytes.len() / MOST_COMPRESSED);
+            let mut left = stored.as_slice();
+            assert_eq!((take(&mut left).expect("a piece").into_owned(), left.len()), (bytes, 0));
+        }
+        let bytes = parts();
+        assert_eq!(joined(pieces(&bytes)), bytes);
+        assert_eq!(pieces(&bytes).len(), 1 + 2 * (1 + SHARDS));
+    }
+
+    #[test]
+    fn what_is_cut_or_changed_is_refused() {
+        let bytes = parts();
+        assert!(read(&bytes).is_ok());
+        for end in (0..bytes.len()).step_by(97).chain([bytes.len() - 1]) {
+            assert!(read(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        for at in (0..bytes.len()).step_by(89).chain(0..200) {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x10;
+            assert!(read(&changed).is_err(), "byte {at}");
+        }
+        assert!(read(&[bytes.as_slice(), &[0]].concat()).is_err());
+        // A piece that claims to be huge does not get room.
+        let mut claims = bytes;
+        claims[12..20].copy_from_slice(&(1u64 << 50).to_le_bytes());
+        assert!(read(&claims).is_err());
+    }
+
+    /// Pieces whose sums fit and whose numbers are anything: an error or a profile, and no panic.
+    #[test]
+    fn any_numbers_end_without_panic() {
+        let pieces = pieces(&parts());
+        let folder = tempfile::tempdir().expect("folder");
+        let place = folder.path().join("hostile.ibp");
+        let mut state = 1u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let long: Vec<usize> = (1..pieces.len()).filter(|index| pieces[*index].len() > 100).collect();
+        let mut merged = 0;
+        for _ in 0..400 {
+            let mut hostile = pieces.clone();
+            for _ in 0..1 + random(3) {
+                let piece = &mut hostile[long[random(long.len())]];
+                let at = random(piece.len());
+                piece[at] = [0, 1, 2, 0x7F, 0x80, 0xFF, piece[at].wrapping_add(1)][random(7)];
+            }
+            let bytes = joined(hostile);
+            if read(&bytes).is_err() {
+                continue;
+            }
+            let profile = crate::model::Profile { parts: Some(bytes), ..Default::default() };
+            crate::profile::Writer::create(&place).expect("place").finish(&profile).expect("written");
+            merged += u32::from(merge(&[place.clone()], &Options::default()).is_ok());
+        }
+        assert!(merged > 10, "{merged} of them are profiles");
+    }
 }

@@ -30,6 +30,7 @@ mod python;
 mod rates;
 mod recorded;
 mod runs;
+mod slurm;
 mod synthetic;
 mod tools;
 mod trace;

@@ -251,9 +251,15 @@ fn clocks_that_differ_are_found_and_given_back() {
     let found_clocks = pipeline::parse_clocks(&pipeline::clocks_csv(&clocks)).expect("clocks");
     let found = Options { found_clocks: Some(found_clocks), ..partial() };
     let again = parts(&found, "again");
-    assert_same("all", &merged(&again, &place("merged.ibp")), &whole);
+    // What is kept for the next merge says by which clocks the inputs were analysed, and is not the same for that.
+    let assert_same = |profile: PathBuf| {
+        let (found, whole) = (pipeline::load(&profile).expect("profile"), pipeline::load(&whole).expect("profile"));
+        assert_eq!(found.inputs, whole.inputs);
+        assert!(found == whole, "{:?} {:?}", found.notes, whole.notes);
+    };
+    assert_same(merged(&again, &place("merged.ibp")));
     let two = merged(&again[1..3], &place("two.ibp"));
-    assert_same("by and by", &merged(&[again[0].clone(), two, again[3].clone()], &place("merged.ibp")), &whole);
+    assert_same(merged(&[again[0].clone(), two, again[3].clone()], &place("merged.ibp")));
     // What was corrected for nothing is said too.
     let straight = runs::named("ompi-rc-ring2");
     let wrong = Options { found_clocks: Some([(straight.node(2), (clocks[0].1, clocks[0].2))].into()), ..partial() };
@@ -271,9 +277,8 @@ fn clocks_that_differ_are_found_and_given_back() {
 fn a_capture_without_infiniband_is_a_part() {
     let run = runs::named("ompi-rc-ring2");
     let folder = tempfile::tempdir().expect("folder");
-    let empty = some(&run.node(1), "empty.pcap", folder.path(), |_, _| false);
     let tcp = some(&run.node(1), "tcp.pcap", folder.path(), |_, data| !runs::is_roce(data));
-    check("empty", &alone(&[empty, run.node(1), run.node(2), tcp]), &partial());
+    check("no InfiniBand", &alone(&[run.node(1), run.node(2), tcp]), &partial());
 }
 
 /// The commands, and what they say where something is wrong.

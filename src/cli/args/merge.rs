@@ -31,3 +31,11 @@ pub(in crate::cli) struct Merge {
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(in crate::cli) color: Color,
 }
+
+impl Merge {
+    /// What a job merges.
+    pub(in crate::cli) const fn of(profiles: Vec<PathBuf>, output: PathBuf, clocks: PathBuf) -> Self {
+        let (hosts, rankmap, threads, min_coverage) = (None, None, 0, 0.0);
+        Self { profiles, output, clocks: Some(clocks), hosts, rankmap, threads, min_coverage, color: Color::Never }
+    }
+}
