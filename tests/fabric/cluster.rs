@@ -27,7 +27,7 @@ pub(crate) fn captures_are_analysed_by_an_array_of_tasks() {
         fs::copy(tools::samples_folder().join(RUN).join(name), capture).expect("copy");
     }
     let whole = fs::read(folder.join(BROKEN)).expect("capture");
-    fs::write(folder.join(BROKEN), b"no capture").expect("damaged");
+    fs::write(folder.join(BROKEN), [0x28, 0xB5, 0x2F, 0xFD, 0, 0, 0, 0]).expect("damaged");
 
     let (_, merge) = submit(&lab, &folder, &captures);
     assert_eq!(lab.ended(merge), ("FAILED".to_owned(), "1:0".to_owned()), "{}", log(&lab, "merge"));

@@ -3,7 +3,7 @@
 
 use crate::align::{Set, port, set};
 use crate::runs::{self, Run, decompressed};
-use crate::tools::{HEADER_BYTES, ibscope, in_parallel, walk};
+use crate::tools::{HEADER_BYTES, ibscope, ibscope_fed, in_parallel, walk};
 use ibscope::model::Profile;
 use ibscope::pipeline::{self, Mismatch, Options, Writer};
 use std::collections::BTreeMap;
@@ -339,6 +339,17 @@ fn the_command_says_what_is_missing() {
     let both = hosts("both.csv", "10.77.0.1,left\n10.77.0.2,right");
     let printed = go(&["analyze", &captures[0], &captures[1], "-o", &whole, "--hosts", &both]);
     assert_eq!(printed.stdout, ran.stdout);
+    // What can be read once only.
+    let bytes = decompressed(&run.node(1));
+    let fed = |words: &[&str]| {
+        let ran = ibscope_fed(words, &bytes);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+    };
+    fed(&["analyze", "-", "-o", &one, "--partial"]);
+    fed(&["analyze", "-", &captures[1], "-o", &whole, "--partial"]);
+    analyze(&captures[1], &other, &["--partial"]);
+    assert_eq!(go(&["merge", &other, &one, "-o", &all]).code, 0);
+    assert_same("standard input", Path::new(&all), Path::new(&whole));
     // Damaged.
     let parts = Path::new(&one).join("parts.bin");
     let mut bytes = std::fs::read(&parts).expect("parts");

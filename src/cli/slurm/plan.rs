@@ -1,6 +1,6 @@
 //! Which captures are analysed, and where the parts of the profile are: `plan.json`, which the jobs read.
 
-use crate::cli::files;
+use crate::cli::{files, output};
 use anyhow::{Context as _, bail};
 use ibscope_orchestrator::manifest::Manifest;
 use serde::{Deserialize, Serialize};
@@ -123,8 +123,10 @@ pub(super) fn captures(places: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         if fs::metadata(place).with_context(failed)?.is_dir() {
             for entry in fs::read_dir(place).with_context(failed)? {
                 let path = entry.with_context(failed)?.path();
-                if path.is_file() && files::begins(&path, |start| MAGICS.iter().any(|magic| start.starts_with(magic))) {
+                if files::begins(&path, |start| MAGICS.iter().any(|magic| start.starts_with(magic))) {
                     captures.push(absolute(&path).with_context(failed)?);
+                } else if path.is_file() {
+                    output::say(&format!("note: {}: does not begin as a capture, and is left out", path.display()));
                 }
             }
         } else {
