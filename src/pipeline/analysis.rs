@@ -13,7 +13,7 @@ use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{Batch, Clock, Coverage, Kind, Live, Profile, Sample, Stamps};
+use crate::model::{Batch, Coverage, Kind, Live, Profile, Sample, Stamps};
 use crate::reduce::{self, Accumulator, Passage};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -82,20 +82,19 @@ pub(super) fn run(
         let mut ended = analysis.end();
         let parts = options.keep_parts.then(|| {
             ended.level();
+            let mut rests: Vec<Rest> = Vec::new();
             let origins = paths.iter().zip(&aligned.clocks).zip(sights).zip(ending_notes);
-            let rest =
-                |(((path, clock), sights), note): (((&PathBuf, &Option<Clock>), Option<Sights>), Option<String>)| {
-                    Rest {
-                        note,
-                        clock: *clock,
-                        given: options.clocks.get(path).copied(),
-                        found: merge::found(path, options),
-                        is_stream: !align::is_file(path),
-                        // One input is not read twice for this.
-                        sights: sights.or_else(|| drawn_meanwhile.clone()),
-                    }
-                };
-            let mut rests: Vec<Rest> = origins.map(rest).collect();
+            for (((path, clock), sights), note) in origins {
+                rests.push(Rest {
+                    note,
+                    clock: *clock,
+                    given: options.clocks.get(path).copied(),
+                    found: merge::found(path, options),
+                    is_stream: !align::is_file(path),
+                    // One input is not read twice for this.
+                    sights: sights.or_else(|| drawn_meanwhile.clone()),
+                });
+            }
             parts::level(&mut rests);
             parts::write(&Head::new(&inputs, options), &rests, &ended)
         });

@@ -122,7 +122,8 @@ fn load(places: &[PathBuf]) -> Result<Loaded, Mismatch> {
     }
     parts.sort_by(|(_, a), (_, b)| order(&a.input).cmp(&order(&b.input)));
     let is_same = |a: &Input, b: &Input| order(a) == order(b) && a.coverage.records > 0;
-    if let Some([(one, part), (other, _)]) = parts.array_windows().find(|[a, b]| is_same(&a.1.input, &b.1.input)) {
+    let mut pairs = parts.iter().zip(parts.iter().skip(1));
+    if let Some(((one, part), (other, _))) = pairs.find(|(a, b)| is_same(&a.1.input, &b.1.input)) {
         let (first, second) = (places[*one].clone(), places[*other].clone());
         return Err(Mismatch::Twice { capture: part.input.name.clone(), first, second });
     }

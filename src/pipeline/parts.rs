@@ -352,7 +352,7 @@ mod tests {
         let mut merged = 0;
         for _ in 0..400 {
             let mut hostile = pieces.clone();
-            for _ in 0..1 + random(3) {
+            for _ in 0..=random(3) {
                 let piece = &mut hostile[long[random(long.len())]];
                 let at = random(piece.len());
                 piece[at] = [0, 1, 2, 0x7F, 0x80, 0xFF, piece[at].wrapping_add(1)][random(7)];
@@ -363,7 +363,7 @@ mod tests {
             }
             let profile = crate::model::Profile { parts: Some(bytes), ..Default::default() };
             crate::profile::Writer::create(&place).expect("place").finish(&profile).expect("written");
-            merged += u32::from(merge(&[place.clone()], &Options::default()).is_ok());
+            merged += u32::from(merge(std::slice::from_ref(&place), &Options::default()).is_ok());
         }
         assert!(merged > 10, "{merged} of them are profiles");
     }
