@@ -190,7 +190,7 @@ impl Scripts<'_> {
             format!("--output=\"{folder}/{log}.log\""),
         ];
         let options = fixed.iter().chain(own).chain(&self.args.sbatch);
-        let lines: String = options.flat_map(|option| ["#SBATCH ", option, "\n"]).collect();
+        let lines: String = options.flat_map(|option| ["#SBATCH ", option.as_str(), "\n"]).collect();
         let text = format!("#!/bin/sh\n{lines}exec {} {command}\n", quote::quote(self.program));
         let place = self.folder.join(format!("{name}.sbatch"));
         fs::write(&place, text).with_context(|| format!("{}: cannot be written", place.display()))?;
