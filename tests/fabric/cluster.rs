@@ -54,7 +54,13 @@ pub(crate) fn captures_are_analysed_by_an_array_of_tasks() {
     assert_eq!(files(&job), files(&at_once));
 
     // Slurm runs a task again, as it does where a node has failed.
-    lab.slurm_tool(&["scontrol", "requeue", &format!("{array}_1")]);
+    let task = format!("{array}_1");
+    lab.slurm_tool(&["scontrol", "requeue", &task]);
+    until(Duration::from_secs(20), "a task that waits again", || {
+        lab.slurm_tool(&["scontrol", "show", "job", &task]).contains("JobState=PENDING").then_some(())
+    });
+    // By itself it would begin again after two minutes.
+    lab.slurm_tool(&["scontrol", "update", &format!("JobId={task}"), "StartTime=now"]);
     until(Duration::from_mins(1), "a task that runs again", || {
         log(&lab, "analyze-1").contains("is analysed already").then_some(())
     });
