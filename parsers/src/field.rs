@@ -33,6 +33,7 @@ impl fmt::Display for Lid {
 
 /// Queue pair number, 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Qpn(u32);
 
 impl Qpn {
@@ -110,6 +111,7 @@ impl fmt::Display for Psn {
 /// Sixteen bytes that order numerically: IPv4 addresses are held IPv4-mapped (as RoCEv1 GIDs write them), and LIDs
 /// below the prefix `ffff:ffff:ffff:ffff::/64`, which is a multicast scope that the standards reserve.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Endpoint {
     high: u64,
     low: u64,

@@ -9,18 +9,18 @@
 //! way over other inputs that is surest.
 
 mod common;
+mod sights;
 #[cfg(test)]
 mod tests;
 
-use crate::model::{Clock, ClockRow, ConnectionKey, Kind, PacketRecord, Sample, SizeClass, Turn, Verb};
+pub use sights::{Drawn, Sights};
+
+use crate::model::{Clock, ClockRow, ConnectionKey, SizeClass, Turn, Verb};
 use common::Common;
 use ibscope_parsers::ib::Opcode;
-use std::collections::{BTreeMap, HashMap};
+use sights::{Drawing, Sight};
+use std::collections::BTreeMap;
 
-/// Packets that are kept of all inputs together, and of each input at least and at most.
-const ROOM: usize = 1 << 19;
-const LEAST_ROOM: usize = 1 << 12;
-const MOST_ROOM: usize = 1 << 16;
 /// Clocks that are farther apart than ten minutes are not told from packets: a queue pair that begins anew with the same numbers would look the same.
 const MAX_APART_NS: f64 = 600e9;
 /// A clock that does not run evenly is corrected if it stays as near to even as this, in nanoseconds, and is so many times farther off.
@@ -28,119 +28,6 @@ const MOST_UNEVEN_NS: f64 = 1e6;
 const MUCH: f64 = 10.0;
 const CONTRADICTION: &str = "their times contradict each other: a clock was set or runs unevenly, or the packets are not the same ones; \
                              give what is known with --manifest";
-
-/// A packet in a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sight {
-    time_ns: i64,
-    /// Its connection, by number within the input.
-    connection: u32,
-    opcode: Opcode,
-    payload_bytes: u16,
-}
-
-/// The sample of one input.
-#[derive(Debug)]
-pub struct Sights {
-    connections: HashMap<ConnectionKey, u32, foldhash::fast::FixedState>,
-    sample: Sample<Sight>,
-}
-
-/// A packet with the hash by which it is drawn.
-#[derive(Clone, Copy, Debug)]
-pub struct Drawn {
-    hash: u64,
-    packet: PacketRecord,
-}
-
-impl Sights {
-    /// An empty sample of one of so many inputs.
-    #[must_use]
-    pub fn new(inputs: usize) -> Self {
-        let room = (ROOM / inputs.max(1)).clamp(LEAST_ROOM, MOST_ROOM);
-        Self { connections: HashMap::default(), sample: Sample::new(room) }
-    }
-
-    /// Those of some packets that the sample would take. May be asked from several threads; what is taken does not depend on when.
-    pub fn draw<'a>(&self, packets: impl Iterator<Item = &'a PacketRecord>) -> Vec<Drawn> {
-        let draw = |packet: &PacketRecord| {
-            let hash = hash(packet);
-            (self.sample.wants(hash)).then_some(Drawn { hash, packet: *packet })
-        };
-        let counts = |packet: &&PacketRecord| packet.kind() == Kind::Data && packet.time_ns != PacketRecord::NO_TIME;
-        packets.filter(counts).filter_map(draw).collect()
-    }
-
-    /// Takes what was drawn, in the order of the file.
-    pub fn add(&mut self, drawn: Vec<Drawn>) {
-        for Drawn { hash, packet } in drawn {
-            if !self.sample.wants(hash) {
-                continue;
-            }
-            let next = self.connections.len() as u32;
-            let connection = *self.connections.entry(ConnectionKey::of(&packet)).or_insert(next);
-            let (time_ns, opcode, payload_bytes) = (packet.time_ns, packet.opcode(), packet.payload_bytes);
-            self.sample.add(hash, Sight { time_ns, connection, opcode, payload_bytes });
-        }
-    }
-
-    /// On the clock that is given for the input, if one is.
-    fn finish(self, given: Option<Clock>) -> Drawing {
-        let (limit, mut sights) = self.sample.finish();
-        let fits = |step: &i64| sights.iter().all(|(_, sight)| sight.time_ns % step == 0);
-        let resolution_ns = [1_000_000, 1_000].into_iter().find(fits).unwrap_or(1);
-        if let Some(clock) = given {
-            sights.iter_mut().for_each(|(_, sight)| sight.time_ns = clock.corrected_ns(sight.time_ns));
-        }
-        // Equal packets in the order of time: the k-th here is the k-th there.
-        sights.sort_by_key(|(hash, sight)| (*hash, sight.time_ns));
-        let mut connections: Vec<(ConnectionKey, u32)> = self.connections.into_iter().collect();
-        connections.sort_unstable_by_key(|(_, number)| *number);
-        let connections = connections.into_iter().map(|(key, _)| key).collect();
-        Drawing { limit, sights, connections, resolution_ns }
-    }
-}
-
-/// What a packet is, wherever it is seen: addresses, opcode, queue pair, sequence number, length.
-fn hash(packet: &PacketRecord) -> u64 {
-    let words = [
-        packet.src.hash64(),
-        packet.dst.hash64(),
-        u64::from(packet.opcode().0) << 56
-            | u64::from(packet.dest_qp().value()) << 32
-            | u64::from(packet.psn().value()),
-        u64::from(packet.extension) << 32 | u64::from(packet.wire_bytes),
-    ];
-    // The finisher of MurmurHash3 after each word.
-    words.into_iter().fold(0, |hash: u64, word| {
-        let mut mixed = hash.rotate_left(23) ^ word;
-        mixed = (mixed ^ mixed >> 33).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
-        mixed = (mixed ^ mixed >> 33).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
-        mixed ^ mixed >> 33
-    })
-}
-
-/// A finished sample.
-#[derive(Debug)]
-struct Drawing {
-    limit: u64,
-    sights: Vec<(u64, Sight)>,
-    connections: Vec<ConnectionKey>,
-    /// What all times were whole multiples of as they were stamped: 1 ns, 1 us, 1 ms.
-    resolution_ns: i64,
-}
-
-impl Drawing {
-    fn below(&self, limit: u64) -> impl Iterator<Item = &[(u64, Sight)]> {
-        let until = self.sights.partition_point(|(hash, _)| *hash < limit);
-        self.sights[..until].chunk_by(|a, b| a.0 == b.0)
-    }
-
-    fn span_ns(&self) -> Option<(i64, i64)> {
-        let times = || self.sights.iter().map(|(_, sight)| sight.time_ns);
-        times().min().zip(times().max())
-    }
-}
 
 /// What is known of the clocks of all inputs.
 #[derive(Debug, Default)]

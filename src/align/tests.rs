@@ -1,6 +1,7 @@
 //! Samples of two captures against each other.
 
 use super::*;
+use crate::model::{Kind, PacketRecord};
 use ibscope_parsers::{Lid, Psn, Qpn};
 
 const ACK: u8 = 0x11;

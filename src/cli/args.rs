@@ -2,6 +2,7 @@
 
 mod compare;
 mod latency;
+mod merge;
 mod phases;
 mod summary;
 mod trace;
@@ -9,6 +10,7 @@ mod watch;
 
 pub(super) use compare::Compare;
 pub(super) use latency::{Latency, LatencyFormat, View};
+pub(super) use merge::Merge;
 pub(super) use phases::{Phases, PhasesView};
 pub(super) use summary::Summary;
 pub(super) use trace::Trace;
@@ -33,6 +35,8 @@ pub(super) struct Cli {
 pub(super) enum Command {
     /// Analyse captures: print a summary and, with -o, write a profile for the other commands
     Analyze(Analyze),
+    /// Merge profiles of parts (`analyze --partial`) into what one analysis of all their captures gives
+    Merge(Merge),
     /// Show what a person reads in ten seconds: who, how much, how fast, what went wrong, what was not understood
     Summary(Summary),
     /// Show InfiniBand packets, one line each, in the order of time
@@ -65,6 +69,12 @@ pub(super) enum Command {
     Watch(Watch),
     /// Write one HTML file that shows all of a profile; it needs no network
     Report(super::report::Report),
+    /// Analyse captures on a cluster: a task of an array job of Slurm for each, and a job that merges
+    SlurmAnalyze(super::slurm::SlurmAnalyze),
+    /// What a task of slurm-analyze runs: one capture, unless it is done
+    SlurmTask(super::slurm::SlurmTask),
+    /// What the merging job of slurm-analyze runs
+    SlurmMerge(super::slurm::SlurmMerge),
     /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
     #[command(subcommand)]
     Capture(super::capture::Capture),
@@ -162,6 +172,12 @@ pub(super) struct Analyze {
     /// Note the SHA-256 of each input in the profile, beside its XXH3-128
     #[arg(long)]
     pub(super) sha256: bool,
+    /// Keep in the profile what `merge` needs to join it with others; a capture without InfiniBand is no error then
+    #[arg(long, requires = "output", conflicts_with_all = ["from", "to"])]
+    pub(super) partial: bool,
+    /// Clocks of captures that `merge --clocks` has written
+    #[arg(long, value_name = "FILE", requires = "partial")]
+    pub(super) clocks: Option<PathBuf>,
     /// When to colour tables
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(super) color: Color,

@@ -15,7 +15,9 @@ use std::process::ExitCode;
 pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
     input::check_captures("analyze", &args.inputs)?;
     let writer = args.output.as_deref().map(pipeline::Writer::create).transpose()?;
-    let mut options = input::options(&args.inputs, &args.reading)?;
+    let mut options = input::options_of(&args.inputs, &args.reading, args.inputs.len() > 1 || args.partial)?;
+    options.found_clocks = files::clocks(args.clocks.as_deref())?;
+    options.keep_parts = args.partial;
     options.bin_ns = Some(args.bin);
     options.read_mpi = !args.no_mpi;
     options.read_times = !args.no_times;

@@ -3,7 +3,7 @@
 use super::args::Figures;
 use super::input::UsageError;
 use crate::model::profile::RankRow;
-use crate::model::{Profile, printable};
+use crate::model::{Clock, Profile, printable};
 use crate::pipeline;
 use crate::report::figure::Drawing;
 use anyhow::{Context as _, anyhow, bail};
@@ -59,6 +59,12 @@ pub(super) fn rankmap(path: Option<&Path>) -> anyhow::Result<Option<Vec<RankRow>
         bail!("{}: line {}: {rank} is no rank; expected a number up to {MAX_RANK}", path.display(), index + 1);
     }
     Ok(Some(rows))
+}
+
+/// Reads clocks that a merge has written.
+pub(super) fn clocks(path: Option<&Path>) -> anyhow::Result<Option<BTreeMap<PathBuf, (Clock, u64)>>> {
+    let Some(path) = path else { return Ok(None) };
+    pipeline::parse_clocks(&read(path)?).map(Some).map_err(|why| anyhow!("{}: {why}", path.display()))
 }
 
 /// What is worth a look in a rank map that can be read.

@@ -48,6 +48,11 @@ pub(super) fn files<'a>(inputs: &'a [PathBuf], reading: &'a Reading) -> Vec<&'a 
 
 /// The options that all reading commands share.
 pub(super) fn options(inputs: &[PathBuf], reading: &Reading) -> anyhow::Result<Options> {
+    options_of(inputs, reading, inputs.len() > 1)
+}
+
+/// The same; `is_one_of_several` tells that clocks can be held against those of other captures, now or later.
+pub(super) fn options_of(inputs: &[PathBuf], reading: &Reading, is_one_of_several: bool) -> anyhow::Result<Options> {
     if let (Some(Moment::SinceStart(from)), Some(Moment::SinceStart(to)))
     | (Some(Moment::Absolute(from)), Some(Moment::Absolute(to))) = (reading.from, reading.to)
         && from >= to
@@ -67,7 +72,8 @@ pub(super) fn options(inputs: &[PathBuf], reading: &Reading) -> anyhow::Result<O
         names,
         leaves,
         align: !reading.no_align,
-        clocks: known.map_or(Ok(BTreeMap::new()), |known| known.clocks(inputs, !reading.no_align))?,
+        clocks: known
+            .map_or(Ok(BTreeMap::new()), |known| known.clocks(inputs, !reading.no_align && is_one_of_several))?,
         ..Options::default()
     })
 }
@@ -244,13 +250,17 @@ fn has_window(reading: &Reading) -> bool {
 
 /// The exit code that the coverage asks for.
 pub(super) fn exit_code(reading: &Reading, coverage: &Coverage) -> ExitCode {
+    exit_code_for(reading.min_coverage, coverage)
+}
+
+/// The same where so many percent of the records are asked for.
+pub(super) fn exit_code_for(min_coverage: f64, coverage: &Coverage) -> ExitCode {
     let decoded = coverage.decoded_percent();
-    if decoded >= reading.min_coverage {
+    if decoded >= min_coverage {
         return ExitCode::SUCCESS;
     }
     output::say(&format!(
-        "ibscope: {decoded:.2} % of the records were decoded, less than the {} % that --min-coverage asks for",
-        reading.min_coverage
+        "ibscope: {decoded:.2} % of the records were decoded, less than the {min_coverage} % that --min-coverage asks for"
     ));
     ExitCode::from(3)
 }

@@ -69,11 +69,14 @@ impl Known {
         Ok(names)
     }
 
-    /// Clocks of these captures, by their paths as they were given. `aligns` tells whether packets are held against each other.
-    pub(super) fn clocks(&self, inputs: &[PathBuf], aligns: bool) -> anyhow::Result<BTreeMap<PathBuf, (Clock, u64)>> {
+    /// Clocks of these captures, by their paths as they were given. `by_packets` tells whether packets are held against each other.
+    pub(super) fn clocks(
+        &self,
+        inputs: &[PathBuf],
+        by_packets: bool,
+    ) -> anyhow::Result<BTreeMap<PathBuf, (Clock, u64)>> {
         // The same file may be named in several ways.
         let place = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let by_packets = aligns && inputs.len() > 1;
         let known: BTreeMap<PathBuf, _> = self
             .manifest
             .captures

@@ -15,10 +15,12 @@ mod hook;
 mod input;
 mod latency;
 mod manifest;
+mod merge;
 mod output;
 mod phases;
 mod rates;
 mod report;
+mod slurm;
 mod summary;
 mod trace;
 mod watch;
@@ -33,6 +35,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Analyze(args) => commands::analyze(args),
+        Command::Merge(args) => merge::run(args),
         Command::Summary(args) => summary::run(args),
         Command::Inspect(args) => commands::inspect(args),
         Command::Matrix(args) => commands::matrix(args),
@@ -49,6 +52,9 @@ pub fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Watch(args) => watch::run(args),
         Command::Report(args) => report::run(args),
+        Command::SlurmAnalyze(args) => slurm::run(args),
+        Command::SlurmTask(args) => slurm::task(args),
+        Command::SlurmMerge(args) => slurm::merge(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
     };

@@ -44,6 +44,7 @@ use ledger::Ledger;
 use messages::Messages;
 use nccl::Nccl;
 use pairing::Pairing;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
@@ -89,7 +90,7 @@ pub struct Tracker {
 }
 
 /// What is left to say of a connection when its input has ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ConnectionEnd {
     /// The connection.
     pub key: ConnectionKey,

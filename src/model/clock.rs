@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// How the times of one capture become those of another: a clock that started elsewhere and runs at another, even, rate.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
     /// A time of this capture, nanoseconds since the epoch.
     pub own_ns: i64,

@@ -1,6 +1,7 @@
 //! What went wrong on a connection, and what the capture missed of it.
 
 use super::packet::Marks;
+use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
 /// Defines [`Health`] with its columns, so that a column cannot be forgotten in a table or a sum.
@@ -134,7 +135,7 @@ impl Health {
 }
 
 /// Go-back-N episodes of one reading of the capture.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Episodes {
     /// How many.
     pub count: u64,
@@ -149,7 +150,7 @@ pub struct Episodes {
 }
 
 /// Acknowledged packets that were never seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
     /// Requests, best estimate.
     pub requests: u64,
@@ -171,7 +172,7 @@ impl AddAssign for Loss {
 }
 
 /// How the requests of a connection slowed down after notifications of congestion.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reaction {
     /// Notifications measured.
     pub count: u64,
@@ -182,7 +183,7 @@ pub struct Reaction {
 }
 
 /// What the flow stage has to say of a connection, before it is known whether the input shows each packet once or twice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
     /// Episodes if each packet stands once, and if it stands twice.
     pub episodes: [Episodes; 2],

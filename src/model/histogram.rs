@@ -1,5 +1,6 @@
 //! Distributions of times that can be added up without loss: HDR histograms with three significant digits.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Bits of a value that its bucket keeps.
@@ -18,7 +19,8 @@ const MAX_PENDING: usize = 64;
 /// The buckets are those of an HDR histogram: a value is kept to 11 bits, so that what a bucket stands for is wrong by less than 0.05 %.
 /// Adding up histograms gives the histogram of all values, whatever the order. Where too many buckets would be needed in all, fewer bits are
 /// kept ([`Histogram::coarsen`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "HistogramParts", into = "HistogramParts")]
 pub struct Histogram {
     kept_bits: u32,
     /// Bucket and count, sorted; only those that are not empty.
@@ -30,7 +32,7 @@ pub struct Histogram {
 }
 
 /// What a [`Histogram`] is stored as.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistogramParts {
     /// Bits of a value that its bucket keeps.
     pub kept_bits: u32,
@@ -245,11 +247,36 @@ impl Histogram {
 }
 
 /// A histogram that values are added to one by one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Histogram", into = "Histogram")]
 pub struct Recorder {
     histogram: Histogram,
     /// Buckets of values that are not sorted in yet.
     pending: Vec<u32>,
+}
+
+impl From<HistogramParts> for Histogram {
+    fn from(parts: HistogramParts) -> Self {
+        Self::from_parts(parts)
+    }
+}
+
+impl From<Histogram> for HistogramParts {
+    fn from(histogram: Histogram) -> Self {
+        histogram.parts()
+    }
+}
+
+impl From<Histogram> for Recorder {
+    fn from(histogram: Histogram) -> Self {
+        Self { histogram, pending: Vec::new() }
+    }
+}
+
+impl From<Recorder> for Histogram {
+    fn from(recorder: Recorder) -> Self {
+        recorder.finish()
+    }
 }
 
 impl Recorder {

@@ -3,9 +3,10 @@
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::ib::crc::CrcVerdict;
 use ibscope_parsers::{Endpoint, Psn, Qpn};
+use serde::{Deserialize, Serialize};
 
 /// What a packet is counted as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Kind {
     /// Traffic of the applications.

@@ -51,6 +51,8 @@ pub struct Profile {
     pub health: Vec<HealthRow>,
     /// Connection management messages, sorted by time.
     pub cm: Vec<CmRow>,
+    /// What a merge with other profiles needs, as it is written down; `None` where it was not asked for, and in a profile that was read.
+    pub parts: Option<Vec<u8>>,
 }
 
 /// One capture that was read.
@@ -324,7 +326,7 @@ pub struct RankRow {
 }
 
 /// One connection management message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CmRow {
     /// Capture time in nanoseconds since the epoch.
     pub time_ns: i64,

@@ -1,8 +1,10 @@
 //! A sample that two captures of the same packets draw alike, without knowing of each other.
 
+use serde::{Deserialize, Serialize};
+
 /// The items with the smallest hashes: at most `room` of them, whatever the order in which they come. Of two samples of the same items, drawn by
 /// the same hash, everything below the lower of their limits stands in both.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample<T> {
     room: usize,
     /// Hashes from here on are not kept.
@@ -36,6 +38,22 @@ impl<T> Sample<T> {
         }
     }
 
+    /// Leaves room for no more than so many items: the sample that would have been drawn with that room.
+    pub fn narrow(&mut self, room: usize) {
+        self.room = self.room.min(room).max(1);
+        self.prune();
+    }
+
+    /// The items.
+    pub fn items(&self) -> impl Iterator<Item = &T> {
+        self.kept.iter().map(|(_, item)| item)
+    }
+
+    /// The items, to be changed.
+    pub fn items_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.kept.iter_mut().map(|(_, item)| item)
+    }
+
     fn prune(&mut self) {
         if self.kept.len() <= self.room {
             return;
@@ -56,6 +74,14 @@ impl<T> Sample<T> {
     }
 }
 
+impl<T: Ord> Sample<T> {
+    /// Puts the items in an order that does not depend on the one in which they came.
+    pub fn sort(&mut self) {
+        self.prune();
+        self.kept.sort_unstable();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_smallest_hashes_are_kept_in_any_order(hashes in prop::collection::vec(0u64..500, 0..300), room in 1usize..40) {
+        fn the_smallest_hashes_are_kept_in_any_order(hashes in prop::collection::vec(0u64..500, 0..300), room in 1usize..40, more in 0usize..40) {
             let whole = |hashes: &[u64]| {
                 let mut sample = Sample::new(room);
                 hashes.iter().for_each(|&hash| sample.add(hash, hash));
@@ -77,7 +103,12 @@ mod tests {
             prop_assert!(kept.len() <= room && (kept.len() == hashes.len() || limit < u64::MAX));
             let mut backwards = hashes.clone();
             backwards.reverse();
-            prop_assert_eq!(whole(&backwards).finish(), (limit, kept));
+            prop_assert_eq!(whole(&backwards).finish(), (limit, kept.clone()));
+            // One with more room becomes the same.
+            let mut wide = Sample::new(room + more);
+            hashes.iter().for_each(|&hash| wide.add(hash, hash));
+            wide.narrow(room);
+            prop_assert_eq!(wide.finish(), (limit, kept));
         }
     }
 }

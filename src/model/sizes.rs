@@ -4,10 +4,11 @@
 //! coarser. Most programs send few sizes, and where all of a class are equal its extremes say which size that is.
 
 use super::{SizeClass, Turn, Verb};
+use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
 /// What has a size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum SizeOf {
     /// A packet that asks, as long as it is on the wire: LRH to VCRC, or the whole Ethernet frame.
@@ -99,7 +100,7 @@ impl SizeOf {
 }
 
 /// Sizes of one class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeSums {
     /// How many.
     pub count: u64,
@@ -131,7 +132,7 @@ impl AddAssign for SizeSums {
 
 /// Sizes by what they are of and by class. The class that was met last stands in front, since the next is likely to be the same; there is a
 /// handful of others, which are looked for one by one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes<K> {
     front: Option<Entry<K>>,
     others: Vec<Entry<K>>,

@@ -5,6 +5,7 @@
 
 use super::{MpiMessage, PacketRecord};
 use ibscope_parsers::mpi::{Form, Identity, Matching};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Streams of one connection that are kept apart.
@@ -13,7 +14,7 @@ const MOST_OF_CONNECTION: usize = 1 << 10;
 const NONBLOCKING_TAG: i32 = -27;
 
 /// Messages of one stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamSums {
     /// Messages.
     pub messages: u64,
@@ -36,7 +37,7 @@ impl StreamSums {
 }
 
 /// The streams of one connection, by form and envelope as they stand on the wire.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Streams(BTreeMap<(Form, Matching), StreamSums>);
 
 impl Streams {

@@ -2,6 +2,7 @@
 
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::{Form, Matching, TagLayout};
+use serde::{Deserialize, Serialize};
 
 /// From which moment to which; all of them as the capture's clock stamped the packets.
 ///
@@ -16,7 +17,7 @@ use ibscope_parsers::mpi::{Form, Matching, TagLayout};
 /// receiver   |----------------READ, or clear to send-----------------Last---------------------done--------|
 ///            |<------------------------- MPI message ---------------------->|
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Interval {
     /// Last packet of a message that asks for it -> the ACK that covers it. One ACK may complete several messages. Sent again, the message counts
@@ -89,7 +90,7 @@ impl Interval {
 }
 
 /// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Verb {
     /// SEND.
@@ -140,8 +141,23 @@ impl Verb {
 }
 
 /// Lengths from one power of two to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
 pub struct SizeClass(u8);
+
+impl TryFrom<u8> for SizeClass {
+    type Error = &'static str;
+
+    fn try_from(class: u8) -> Result<Self, Self::Error> {
+        if u32::from(class) <= u64::BITS { Ok(Self(class)) } else { Err("no length is in this class") }
+    }
+}
+
+impl From<SizeClass> for u8 {
+    fn from(class: SizeClass) -> Self {
+        class.0
+    }
+}
 
 impl SizeClass {
     /// The class of a length in bytes.
@@ -158,7 +174,7 @@ impl SizeClass {
 }
 
 /// What a histogram of times is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TimingKey {
     /// From which moment to which.
     pub interval: Interval,
@@ -170,7 +186,7 @@ pub struct TimingKey {
 
 /// What must be believed of a connection for a time of its MPI messages to count: their form, and that they are the application's under the
 /// layout of its tags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Claim {
     form: Form,
     /// Layouts under which they are the application's, one bit each.
@@ -195,7 +211,7 @@ impl Claim {
 
 /// Which sights of the packets a time was measured between. At a sink that holds both ports, the first sight of a packet is at its sender's
 /// port and the second at its receiver's, so what answers is taken from its second sight there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Sight {
     /// Of one port: first sights only. Right where a capture holds each packet once.
     Alone,

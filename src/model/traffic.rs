@@ -5,12 +5,13 @@ use super::{Claim, Health, Histogram, Kind, PacketRecord, SizeOf, Sizes, Streams
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::ops::AddAssign;
 
 /// One direction of traffic to one queue pair. The source queue pair is known for datagrams only (the BTH has none).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ConnectionKey {
     /// Who sends.
     pub src: Endpoint,
@@ -147,7 +148,7 @@ pub const fn readings(form: Form) -> &'static [TagLayout] {
 }
 
 /// MPI messages and their length, told apart by what decides later what they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MpiClass {
     /// Layout of the messages.
     pub form: Form,
@@ -167,7 +168,7 @@ impl MpiClass {
 }
 
 /// A group of processes in which ranks are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Communicator {
     /// `MPI_COMM_WORLD`.
     World,
@@ -188,7 +189,7 @@ impl Communicator {
 }
 
 /// What the first packets of a connection's messages said of the library and of the sender's rank.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Votes {
     /// First packets of messages that were looked at.
     pub starts: u64,
@@ -291,7 +292,7 @@ impl Votes {
 }
 
 /// Messages of which something is missing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// MPI messages that were begun and whose length is not known.
     pub mpi_incomplete: u64,
@@ -365,7 +366,7 @@ pub fn clear_favourite<T: Copy + Ord>(votes: impl Iterator<Item = (T, u64)> + Cl
 }
 
 /// One end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct QueuePair {
     /// The port.
     pub endpoint: Endpoint,
@@ -374,7 +375,7 @@ pub struct QueuePair {
 }
 
 /// A wire-up message of UCX: which worker (process) has which queue pairs.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Wireup {
     /// Sender.
     pub src: Endpoint,
@@ -393,7 +394,7 @@ pub struct Wireup {
 }
 
 /// A datagram in which an MPI library introduces its process to another: Open MPI's `udcm` and MVAPICH2's connection messages.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Introduction {
     /// The library.
     pub form: Form,
@@ -436,7 +437,7 @@ pub struct TimeBin {
 }
 
 /// MPI messages and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MpiSums {
     /// Messages.
     pub messages: u64,
@@ -453,7 +454,7 @@ impl AddAssign for MpiSums {
 }
 
 /// Packets and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
     /// Packets.
     pub packets: u64,

@@ -20,15 +20,33 @@ const GIVEN: &str = "manifest";
 /// Transit times of one connection by what they are of.
 pub(super) type Transits = (ConnectionKey, BTreeMap<TimingKey, Recorder>);
 
-/// Inputs whose clocks are to be found, and those that they can be held against, or the way of packets between them: only what can be read twice.
+/// Inputs that are read for a sample of their packets: those whose clocks are to be found and those that they can be held against, or the way of packets
+/// between them. Only what can be read twice. A single input is read for those that may be merged with it, where its times are to be corrected.
 fn readable(paths: &[PathBuf], options: &Options) -> Vec<usize> {
     let found: Vec<usize> = (0..paths.len()).filter(|index| is_file(&paths[*index])).collect();
-    let asks = options.read_times || found.iter().any(|index| !options.clocks.contains_key(&paths[*index]));
-    if options.align && found.len() > 1 && asks { found } else { Vec::new() }
+    let has_clock = |index: &usize| options.clock(&paths[*index]).is_some();
+    let reads = if options.keep_parts {
+        paths.len() > 1 || found.iter().any(has_clock)
+    } else {
+        found.len() > 1 && (options.read_times || !found.iter().all(has_clock))
+    };
+    if options.align && reads { found } else { Vec::new() }
 }
 
-fn is_file(path: &Path) -> bool {
+/// True where the sample of a single input is drawn while it is analysed: its times are not corrected then.
+pub(super) fn drawn_meanwhile(paths: &[PathBuf], options: &Options) -> bool {
+    let is_alone = paths.len() == 1 && paths.iter().all(|path| is_file(path) && options.clock(path).is_none());
+    options.keep_parts && options.align && is_alone
+}
+
+/// True for what can be read twice.
+pub(super) fn is_file(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.is_file())
+}
+
+/// By input: it can be read once only, and nothing is known of its clock.
+pub(super) fn streams(paths: &[PathBuf], options: &Options) -> Vec<bool> {
+    paths.iter().map(|path| !is_file(path) && options.clock(path).is_none()).collect()
 }
 
 /// What [`align()`] reads.
@@ -36,28 +54,49 @@ pub(super) fn bytes_to_read(paths: &[PathBuf], options: &Options) -> u64 {
     readable(paths, options).iter().map(|index| input::total_bytes(&paths[*index..=*index])).sum()
 }
 
-/// The clocks of all inputs. Nothing is read where there is one input, or where that is not wanted.
+/// The clocks of all inputs, and the samples that tell them, where these are kept. Nothing is read where there is one input, or where that is not wanted.
 pub(super) fn align(
     paths: &[PathBuf],
     options: &Options,
     pool: &ThreadPool,
     source: &SourceOptions,
     report: &(dyn Fn() + Sync),
-) -> Result<Aligned, Error> {
+) -> Result<(Aligned, Vec<Option<Sights>>), Error> {
     let read = readable(paths, options);
-    let given: Vec<Option<Given>> = read.iter().map(|index| options.clocks.get(&paths[*index]).copied()).collect();
-    let found = sample(paths, &read, &given, pool, source, report)?;
-    let mut aligned = Aligned {
-        clocks: vec![None; paths.len()],
-        rows: vec![None; paths.len()],
-        transits: found.transits,
-        unclear: found.unclear.iter().map(|(a, b, why)| (read[*a], read[*b], *why)).collect(),
-    };
-    for ((index, clock), row) in read.iter().zip(found.clocks).zip(found.rows) {
-        (aligned.clocks[*index], aligned.rows[*index]) = (clock, row);
+    let mut sights: Vec<Option<Sights>> = paths.iter().map(|_| None).collect();
+    for (index, drawn) in read.iter().zip(sample(paths, &read, pool, source, report)?) {
+        sights[*index] = Some(drawn);
     }
-    for (index, path) in paths.iter().enumerate() {
-        let Some((clock, uncertainty_ns)) = options.clocks.get(path) else { continue };
+    let kept = if options.keep_parts { sights.clone() } else { paths.iter().map(|_| None).collect() };
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let given: Vec<Option<Given>> = paths.iter().map(|path| options.clock(path)).collect();
+    Ok((hold(&names, sights, &given, options), kept))
+}
+
+/// Holds inputs of these names against each other, as far as there are samples of them. `given` are the clocks that are known.
+pub(super) fn hold(
+    names: &[String],
+    sights: Vec<Option<Sights>>,
+    given: &[Option<Given>],
+    options: &Options,
+) -> Aligned {
+    let inputs = sights.len();
+    let mut aligned = Aligned { clocks: vec![None; inputs], rows: vec![None; inputs], ..Aligned::default() };
+    let (read, sights): (Vec<usize>, Vec<Sights>) =
+        sights.into_iter().enumerate().filter_map(|(index, sights)| Some((index, sights?))).unzip();
+    let asks = options.read_times || read.iter().any(|index| given[*index].is_none());
+    if options.align && read.len() > 1 && asks {
+        let own_names: Vec<String> = read.iter().map(|index| names[*index].clone()).collect();
+        let own_given: Vec<Option<Given>> = read.iter().map(|index| given[*index]).collect();
+        let found = align::align(sights, &own_names, &own_given, GIVEN);
+        aligned.transits = found.transits;
+        aligned.unclear = found.unclear.iter().map(|(a, b, why)| (read[*a], read[*b], *why)).collect();
+        for ((index, clock), row) in read.iter().zip(found.clocks).zip(found.rows) {
+            (aligned.clocks[*index], aligned.rows[*index]) = (clock, row);
+        }
+    }
+    for (index, given) in given.iter().enumerate() {
+        let Some((clock, uncertainty_ns)) = given else { continue };
         aligned.clocks[index] = Some(*clock);
         aligned.rows[index] = Some(ClockRow {
             reference: GIVEN.to_owned(),
@@ -70,18 +109,20 @@ pub(super) fn align(
             common_packets: 0,
         });
     }
-    Ok(aligned)
+    aligned
 }
 
 /// Reads these inputs for a sample of their packets.
 fn sample(
     paths: &[PathBuf],
     read: &[usize],
-    given: &[Option<Given>],
     pool: &ThreadPool,
     source: &SourceOptions,
     report: &(dyn Fn() + Sync),
-) -> Result<Aligned, Error> {
+) -> Result<Vec<Sights>, Error> {
+    if read.is_empty() {
+        return Ok(Vec::new());
+    }
     let own: Vec<PathBuf> = read.iter().map(|index| paths[*index].clone()).collect();
     let source = SourceOptions { xxh3: false, sha256: false, ..source.clone() };
     let batches_per_round = pool.current_num_threads() * 2;
@@ -109,18 +150,17 @@ fn sample(
     });
     // How each ended is told by the analysis, which reads it again.
     let _ = readers.finish();
-    let names: Vec<String> = own.iter().map(|path| path.display().to_string()).collect();
-    Ok(align::align(sights, &names, given, GIVEN))
+    Ok(sights)
 }
 
-/// What a person has to know of the clocks.
-pub(super) fn notes(inputs: &[Input], aligned: &Aligned, paths: &[PathBuf], options: &Options) -> Vec<String> {
+/// What a person has to know of the clocks. `streams` are those inputs that can be read once only and of whose clocks nothing is known.
+pub(super) fn notes(inputs: &[Input], aligned: &Aligned, streams: &[bool], options: &Options) -> Vec<String> {
     let mut notes = Vec::new();
-    if options.align && paths.len() > 1 {
-        for stream in paths.iter().filter(|path| !is_file(path) && !options.clocks.contains_key(*path)) {
+    if options.align && inputs.len() > 1 {
+        for (stream, _) in inputs.iter().zip(streams).filter(|(_, is_stream)| **is_stream) {
             notes.push(format!(
                 "{}: can be read once only, so its clock is left as it is; save it to a file first if it differs",
-                stream.display()
+                stream.name
             ));
         }
     }

@@ -2,25 +2,25 @@
 
 use super::align::{self, Transits};
 use super::bounds::Bounds;
-use super::fill::fill;
+use super::conclude::{Finished, conclude};
+use super::ending::{Ended, InputEnd, SHARDS, ShardEnd, drawn_room};
+use super::merge;
+use super::parts::{self, Head, Rest};
 use super::spill::{Spill, SpillFile};
 use super::{Error, Options, decode_options, pool};
+use crate::align::Sights;
 use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{Batch, ConnectionKey, Coverage, Kind, Live, Marks, Profile, Sample, Stamps};
-use crate::ranks::{self, Belief, Witnesses};
-use crate::reduce::{self, Accumulator, Drawn, Ending, InputPartial, Passage, Untimed};
+use crate::model::{Batch, Coverage, Kind, Live, Profile, Sample, Stamps};
+use crate::reduce::{self, Accumulator, Passage};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Parts into which the traffic of an input is dealt. More than cores, so that uneven parts even out; results do not
-/// depend on it.
-const SHARDS: usize = 32;
 /// Batches of a round per worker thread: enough that the end of a round, where workers wait for each other, is seldom.
 pub(super) const BATCHES_PER_THREAD: usize = 4;
 /// Packets that are looked up at a time: as many as a processor has loads under way, some times over.
@@ -29,22 +29,11 @@ const AHEAD: usize = 64;
 const MAX_CM: usize = 1 << 16;
 /// Interfaces of an input whose drops are counted; a broken capture may name any number of them.
 const MAX_INTERFACES: usize = 1 << 12;
-/// MPI messages that all inputs together remember, some 50 bytes each, to find those that two of them have seen; and fewest of an input and shard.
-const MAX_DRAWN: usize = 1 << 17;
-const FEWEST_DRAWN: usize = 1 << 6;
 
 /// Analyses captures. `progress` is told the bytes read so far, now and then.
 pub fn analyze(paths: &[PathBuf], options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Result<Profile, Error> {
     let depth = if options.read_mpi { Depth::Envelopes } else { Depth::Packets };
     run(paths, options, depth, progress).map(|finished| finished.profile)
-}
-
-/// An analysis that has seen everything.
-pub(super) struct Finished {
-    pub(super) profile: Profile,
-    pub(super) belief: Belief,
-    /// Single messages, where they were asked for, and the row of each connection that counts by its number in them.
-    pub(super) spills: Vec<(Vec<Option<u32>>, Spill)>,
 }
 
 /// Analyses captures to a depth.
@@ -60,7 +49,7 @@ pub(super) fn run(
     let pool = pool(options.threads)?;
     let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
     let report = || progress(bytes_read.load(Ordering::Relaxed));
-    let aligned = align::align(paths, options, &pool, &source, &report)?;
+    let (aligned, sights) = align::align(paths, options, &pool, &source, &report)?;
     let decode = decode_options(&captures, options, aligned.clocks.clone());
     let window_ns = (decode.from_ns, decode.to_ns);
     let mut inputs: Vec<Input> = captures.iter().map(describe).collect();
@@ -69,6 +58,7 @@ pub(super) fn run(
     }
     let readers = Readers::start(captures, batches_per_round);
     let mut analysis = Analysis::new(inputs.len(), options, depth);
+    analysis.sights = align::drawn_meanwhile(paths, options).then(|| Sights::new(1));
     pool.install(|| {
         let mut decoded: Vec<Decoded> = Vec::new();
         loop {
@@ -80,15 +70,41 @@ pub(super) fn run(
             report();
         }
     });
-    let mut notes = align::notes(&inputs, &aligned, paths, options);
+    let mut notes = align::notes(&inputs, &aligned, &align::streams(paths, options), options);
+    let mut ending_notes = Vec::new();
     for (input, ending) in inputs.iter_mut().zip(readers.finish()) {
         input.length_bytes = ending.digests.length_bytes;
         input.xxh3_128 = ending.digests.xxh3_128;
         input.sha256 = ending.digests.sha256;
-        notes.extend(ending.note.map(|note| format!("{}: {note}", input.name)));
+        notes.extend(ending.note.iter().map(|note| format!("{}: {note}", input.name)));
+        ending_notes.push(ending.note);
     }
-    let transits = align::transits(aligned, options, window_ns);
-    pool.install(|| analysis.finish(inputs, notes, transits, options))
+    let drawn_meanwhile = analysis.sights.take();
+    pool.install(|| {
+        let mut ended = analysis.end();
+        let parts = options.keep_parts.then(|| {
+            ended.level();
+            let mut rests: Vec<Rest> = Vec::new();
+            let origins = paths.iter().zip(&aligned.clocks).zip(sights).zip(ending_notes);
+            for (((path, clock), sights), note) in origins {
+                rests.push(Rest {
+                    note,
+                    clock: *clock,
+                    given: options.clocks.get(path).copied(),
+                    found: merge::found(path, options),
+                    is_stream: !align::is_file(path),
+                    // One input is not read twice for this.
+                    sights: sights.or_else(|| drawn_meanwhile.clone()),
+                });
+            }
+            parts::level(&mut rests);
+            parts::write(&Head::new(&inputs, options), &rests, &ended)
+        });
+        let transits = align::transits(aligned, options, window_ns);
+        let mut finished = conclude(ended, inputs, notes, transits, options)?;
+        finished.profile.parts = parts.transpose()?;
+        Ok(finished)
+    })
 }
 
 fn describe(capture: &Capture) -> Input {
@@ -114,6 +130,8 @@ pub(super) fn input(path: &Path, format: &str) -> Input {
 pub(super) struct Analysis {
     inputs: Vec<InputState>,
     bounds: Bounds,
+    /// The packets of a single input by which its clock can be held against that of others later, where they are asked for.
+    sights: Option<Sights>,
 }
 
 struct InputState {
@@ -142,8 +160,8 @@ struct Shard {
 impl Analysis {
     pub(super) fn new(inputs: usize, options: &Options, depth: Depth) -> Self {
         let file = SpillFile::default();
-        let draws = inputs > 1 && options.read_times && depth >= Depth::Envelopes;
-        let room = (MAX_DRAWN / (inputs.max(1) * SHARDS)).max(FEWEST_DRAWN);
+        let draws = (inputs > 1 || options.keep_parts) && options.read_times && depth >= Depth::Envelopes;
+        let room = drawn_room(inputs);
         let tracker = || {
             let mut tracker = Tracker::new(depth, options.read_times, options.read_health);
             if draws {
@@ -168,7 +186,7 @@ impl Analysis {
             stamps: Stamps::default(),
             drops: BTreeMap::new(),
         };
-        Self { inputs: (0..inputs).map(|_| input()).collect(), bounds: Bounds::new(options) }
+        Self { inputs: (0..inputs).map(|_| input()).collect(), bounds: Bounds::new(options), sights: None }
     }
 
     /// One round: these batches are decoded while the packets of those of the round before go on their way.
@@ -179,10 +197,19 @@ impl Analysis {
         options: &decode::Options,
         readers: &Readers,
     ) {
-        let (next, ()) = rayon::join(
-            || batches.into_par_iter().map(|batch| decode::decode(batch, options, SHARDS)).collect::<Vec<_>>(),
-            || self.round(decoded),
-        );
+        let sights = self.sights.take();
+        let decode = |batch| {
+            let decoded = decode::decode(batch, options, SHARDS);
+            let drawn = sights.as_ref().map(|sights| sights.draw(decoded.shards.iter().flatten()));
+            (decoded, drawn)
+        };
+        let (next, ()) =
+            rayon::join(|| batches.into_par_iter().map(decode).collect::<Vec<_>>(), || self.round(decoded));
+        let (next, drawn): (Vec<_>, Vec<_>) = next.into_iter().unzip();
+        self.sights = sights.map(|mut sights| {
+            drawn.into_iter().flatten().for_each(|drawn| sights.add(drawn));
+            sights
+        });
         for used in std::mem::replace(decoded, next) {
             readers.recycle(used.batch.bytes);
         }
@@ -224,165 +251,28 @@ impl Analysis {
         self.bounds.hold(&mut shards.map(|shard| &mut shard.sums).collect::<Vec<_>>());
     }
 
+    /// Ends the analysis: `inputs` are what was read, `notes` what is to be said of them already.
     pub(super) fn finish(
-        mut self,
-        mut inputs: Vec<Input>,
-        mut notes: Vec<String>,
+        self,
+        inputs: Vec<Input>,
+        notes: Vec<String>,
         transits: Vec<Transits>,
         options: &Options,
     ) -> Result<Finished, Error> {
+        conclude(self.end(), inputs, notes, transits, options)
+    }
+
+    /// What is left of all inputs when they have been read.
+    pub(super) fn end(mut self) -> Ended {
         let ends: Vec<Vec<Vec<ConnectionEnd>>> =
             self.inputs.par_iter_mut().map(|input| input.shards.par_iter_mut().map(Shard::finish).collect()).collect();
         // The last messages may have added cells, and the last round left some that join: the width must not depend on where rounds ended.
         self.bound();
-        let mut coverage = Coverage::default();
-        let mut cm = Vec::new();
-        let mut cm_lost = 0;
-        let (mut wireups, mut introductions) = (Vec::new(), Vec::new());
-        let mut partials = Vec::new();
-        let mut spills: Vec<(usize, Vec<ConnectionKey>, Spill)> = Vec::new();
-        let mut drawn: Vec<Vec<Drawn>> = (0..SHARDS).map(|_| Vec::new()).collect();
-        for (index, ((state, input), ends)) in self.inputs.into_iter().zip(&mut inputs).zip(ends).enumerate() {
-            input.coverage = state.coverage.clone();
-            input.coverage.interface_drops = state.dropped();
-            let (same_time, most, most_bytes) = state.stamps.together();
-            input.coverage.same_time = same_time;
-            input.coverage.same_time_most = most;
-            input.coverage.same_time_most_bytes = most_bytes;
-            // Some adapters do not keep the VCRC of what they mirror; it says nothing then.
-            let keeps_vcrc = input.coverage.vcrc_ok >= input.coverage.vcrc_bad;
-            if !keeps_vcrc {
-                let (vcrc_ok, vcrc_bad) = (&mut input.coverage.vcrc_ok, &mut input.coverage.vcrc_bad);
-                notes.push(format!(
-                    "{}: the VCRC of {vcrc_bad} of {} packets does not fit: it was not kept by what mirrored or captured them, and is not counted",
-                    input.name,
-                    *vcrc_ok + *vcrc_bad
-                ));
-                (*vcrc_ok, *vcrc_bad) = (0, 0);
-            }
-            let mut partial = InputPartial {
-                times_ns: input.coverage.first_time_ns.zip(input.coverage.last_time_ns),
-                connections: BTreeMap::new(),
-            };
-            for ((shard, ends), drawn) in state.shards.into_iter().zip(ends).zip(&mut drawn) {
-                let keys = || ends.iter().map(|end| end.key).collect();
-                drawn.extend(shard.drawn.map(|sample| Drawn { input: index, keys: keys(), sample }));
-                cm.extend(shard.cm);
-                cm_lost += shard.cm_lost;
-                coverage.messages_evicted += shard.tracker.evicted();
-                wireups.extend_from_slice(shard.tracker.wireups());
-                introductions.extend_from_slice(shard.tracker.introductions());
-                spills.extend(shard.spill.map(|spill| (index, keys(), spill)));
-                for (end, sums) in ends.into_iter().zip(shard.sums.finish()) {
-                    let ConnectionEnd { key, missing, overflowed, partners, mut health } = end;
-                    if !keeps_vcrc {
-                        health.forget(Marks::VCRC_BAD);
-                    }
-                    partial.connections.insert(key, (sums, Ending { missing, overflowed, partners, health }));
-                }
-            }
-            partials.push(partial);
-        }
-        let mut settled = reduce::settle(partials);
-        align::add(&mut settled.connections, transits);
-        let mut untimed = Untimed::default();
-        for drawn in drawn {
-            let shard = settled.join(drawn);
-            untimed.unclear += shard.unclear;
-            untimed.backwards += shard.backwards;
-        }
-        for (input, copies) in inputs.iter_mut().zip(&settled.inputs) {
-            input.coverage.mirror_copies = copies.mirror_copies;
-            input.coverage.missing_packets = copies.missing_packets;
-            input.pairs_seen_once = copies.pairs_seen_once;
-            input.pairs_seen_twice = copies.pairs_seen_twice;
-            coverage.merge(&input.coverage);
-        }
-        coverage.window_overflows = settled.window_overflows;
-        if coverage.infiniband == 0 && coverage.outside_window == 0 {
-            return Err(no_infiniband(&coverage));
-        }
-        notes.extend(self.bounds.notes());
-        if settled.continued > 0 {
-            notes.push(format!(
-                "{} connections go on from one input to the next: a message that lies across the end of a file is incomplete, and a packet that \
-                 is sent again after it counts as new",
-                settled.continued
-            ));
-        }
-        if settled.left_out > 0 {
-            notes.push(format!(
-                "the inputs overlap in part: of {} connections only the input with most of their packets counts, and packets that another one \
-                 alone holds do not",
-                settled.left_out
-            ));
-        }
-        if untimed.unclear + untimed.backwards > 0 {
-            notes.push(format!(
-                "of {} MPI messages that two inputs have seen it cannot be told how long they took: the clocks of the inputs differ by more than that",
-                untimed.unclear + untimed.backwards
-            ));
-        }
-        if cm_lost > 0 {
-            notes.push(format!("{cm_lost} connection management messages were counted and not kept"));
-        }
-        cm.sort_by_key(cm_order);
-        // Copies of one message, from mirrors and from several inputs, differ in time only.
-        cm.dedup_by(|a, b| cm_identity(a) == cm_identity(b));
-        cm.sort_by_key(|row| row.time_ns);
-        let named = ranks::named(&settled.connections, &wireups);
-        let witnesses = Witnesses {
-            connections: &settled.connections,
-            cm: &cm,
-            wireups: &wireups,
-            named: &named,
-            introductions: &introductions,
+        let end = |(input, ends): (InputState, Vec<Vec<ConnectionEnd>>)| InputEnd {
+            coverage: input.coverage(),
+            shards: input.shards.into_iter().zip(ends).map(|(shard, ends)| shard.end(ends)).collect(),
         };
-        let paired = ranks::pair(&witnesses);
-        let belief = ranks::believe(&witnesses, &paired);
-        for connection in &settled.connections {
-            let missing = connection.missing;
-            coverage.messages_with_gaps += missing.with_gaps;
-            coverage.messages_without_start += missing.without_start;
-            coverage.messages_evicted += missing.evicted;
-            // What looks like MPI and is not believed has lost no MPI message.
-            if belief.form(&connection.key).is_some() {
-                coverage.mpi_incomplete += missing.mpi_incomplete;
-                coverage.mpi_cut += missing.mpi_cut;
-            }
-        }
-        let (learnt, unsettled) = ranks::learn(&witnesses, &belief, &paired);
-        let (ranks, unsettled) = match &options.rankmap {
-            Some(rankmap) => (rankmap.clone(), Vec::new()),
-            None => (learnt, unsettled),
-        };
-        notes.extend(unsettled);
-        let (bin_ns, latency_bin_ns) = self.bounds.bins_ns();
-        let mut profile = Profile {
-            inputs,
-            coverage,
-            notes,
-            bin_ns,
-            latency_bin_ns,
-            mpi_read: options.read_mpi,
-            times_read: options.read_mpi && options.read_times,
-            names: options.names.clone(),
-            leaves: options.leaves.clone(),
-            ibscope: env!("CARGO_PKG_VERSION").to_owned(),
-            ranks,
-            cm,
-            ..Profile::default()
-        };
-        fill(&mut profile, &mut settled.connections, &belief, &paired);
-        let row = |input: usize, key: &ConnectionKey| {
-            let index = settled.connections.binary_search_by_key(key, |connection| connection.key).ok()?;
-            settled.connections[index].inputs.contains(&(input as u32)).then_some(index as u32)
-        };
-        let spills = spills
-            .into_iter()
-            .map(|(input, keys, spill)| (keys.iter().map(|key| row(input, key)).collect(), spill))
-            .collect();
-        Ok(Finished { profile, belief, spills })
+        Ended { inputs: self.inputs.into_iter().zip(ends).map(end).collect(), bounds: self.bounds }
     }
 }
 
@@ -390,6 +280,13 @@ impl InputState {
     /// Packets that the capturing interfaces have dropped.
     fn dropped(&self) -> u64 {
         self.drops.values().fold(0, |sum: u64, drops| sum.saturating_add(*drops))
+    }
+
+    /// All that is known of what was read.
+    fn coverage(&self) -> Coverage {
+        let (same_time, same_time_most, same_time_most_bytes) = self.stamps.together();
+        let interface_drops = self.dropped();
+        Coverage { interface_drops, same_time, same_time_most, same_time_most_bytes, ..self.coverage.clone() }
     }
 
     fn count(&mut self, decoded: &Decoded) {
@@ -464,23 +361,18 @@ impl Shard {
         self.take_events();
         ends
     }
-}
 
-fn cm_identity(row: &CmRow) -> impl PartialEq + use<> {
-    (row.src, row.dst, row.message.clone(), row.local_comm_id, row.remote_comm_id)
-}
-
-fn cm_order(row: &CmRow) -> impl Ord + use<> {
-    (row.src, row.dst, row.local_comm_id, row.remote_comm_id, row.message.clone(), row.time_ns)
-}
-
-fn no_infiniband(coverage: &Coverage) -> Error {
-    let kinds = coverage.other_frames.iter().chain(&coverage.undecoded);
-    let found: Vec<String> = kinds.map(|(name, count)| format!("{count} x {name}")).collect();
-    let advice = if coverage.failed() > 0 {
-        "the records are too short or damaged: capture at least 64 bytes of each packet"
-    } else {
-        "was the capture made on an InfiniBand port with ibdump, or on a RoCE port with UDP port 4791 in it?"
-    };
-    Error::NoInfiniband { records: coverage.records, found: found.join(", "), advice }
+    fn end(self, connections: Vec<ConnectionEnd>) -> ShardEnd {
+        ShardEnd {
+            connections,
+            evicted: self.tracker.evicted(),
+            wireups: self.tracker.wireups().to_vec(),
+            introductions: self.tracker.introductions().to_vec(),
+            sums: self.sums,
+            cm: self.cm,
+            cm_lost: self.cm_lost,
+            drawn: self.drawn,
+            spill: self.spill,
+        }
+    }
 }

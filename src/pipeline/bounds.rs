@@ -54,6 +54,16 @@ impl Bounds {
         }
     }
 
+    /// Brings sums that were held by themselves to the widest bins and the coarsest times of all, and holds them together.
+    pub(super) fn level(&mut self, sums: &mut [&mut Accumulator]) {
+        self.traffic.level(sums);
+        self.times.level(sums);
+        self.coarseness = sums.iter().map(|sums| sums.coarseness()).max().unwrap_or(0);
+        let coarseness = self.coarseness;
+        sums.par_iter_mut().for_each(|sums| (sums.coarseness()..coarseness).for_each(|_| sums.coarsen()));
+        self.hold(sums);
+    }
+
     /// Width of the bins of the traffic and of the times in nanoseconds, 0 where there are none.
     pub(super) fn bins_ns(&self) -> (i64, i64) {
         (self.traffic.bin_ns.unwrap_or_default(), self.times.bin_ns.unwrap_or_default())
@@ -92,6 +102,18 @@ impl Timeline {
             self.widened = true;
             sums.par_iter_mut().for_each(|sums| sums.widen(which));
         }
+    }
+
+    fn level(&mut self, sums: &mut [&mut Accumulator]) {
+        let which = self.which;
+        let Some(widest_ns) = sums.iter().filter_map(|sums| sums.bin_ns(which)).max() else { return };
+        self.widened |= self.bin_ns.is_some_and(|bin_ns| bin_ns < widest_ns);
+        self.bin_ns = self.bin_ns.map(|_| widest_ns);
+        sums.par_iter_mut().for_each(|sums| {
+            while sums.bin_ns(which).is_some_and(|bin_ns| bin_ns < widest_ns) {
+                sums.widen(which);
+            }
+        });
     }
 
     fn note(&self, bins: &str, it: &str) -> Option<String> {

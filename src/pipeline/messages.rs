@@ -4,7 +4,8 @@
 //! shard, and come out merged by the time of their last packet. Those of a shard come as they were complete, so that a message which never was
 //! comes after its time.
 
-use super::analysis::{self, Finished};
+use super::analysis;
+use super::conclude::Finished;
 use super::spill;
 use super::{Error, Options};
 use crate::flow::Depth;

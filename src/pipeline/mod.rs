@@ -13,9 +13,13 @@ mod adapt;
 mod align;
 mod analysis;
 mod bounds;
+mod conclude;
+mod ending;
 mod fill;
+mod merge;
 mod messages;
 mod packets;
+mod parts;
 mod spill;
 mod watch;
 
@@ -23,6 +27,7 @@ pub use crate::profile::{MessageWriter, Writer, is_profile, read as load};
 pub use crate::ranks::rankmap::{parse as parse_rankmap, quoted};
 pub use adapt::adapt;
 pub use analysis::analyze;
+pub use merge::{Mismatch, clocks_csv, merge, parse_clocks};
 pub use messages::{MessageStream, messages};
 pub use packets::inspect;
 pub use watch::watch;
@@ -35,7 +40,7 @@ use crate::model::Clock;
 use crate::model::profile::RankRow;
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Width of the timeline's bins unless another is asked for: 10 ms.
 pub const DEFAULT_BIN_NS: i64 = 10_000_000;
@@ -82,6 +87,18 @@ pub struct Options {
     pub align: bool,
     /// Clocks of captures that are known beforehand, by path: what corrects them, and by how much that may be wrong, in nanoseconds.
     pub clocks: BTreeMap<PathBuf, (Clock, u64)>,
+    /// The same of clocks that [`merge`] has found and that it will find again: it holds the captures against each other as if nothing were known. Captures
+    /// that are not among them need no correction.
+    pub found_clocks: Option<BTreeMap<PathBuf, (Clock, u64)>>,
+    /// Keep what [`merge`] needs. Takes the whole of the captures: no window.
+    pub keep_parts: bool,
+}
+
+impl Options {
+    /// The clock of a capture, where it is known beforehand.
+    fn clock(&self, path: &Path) -> Option<(Clock, u64)> {
+        self.clocks.get(path).or_else(|| self.found_clocks.as_ref()?.get(path)).copied()
+    }
 }
 
 impl Default for Options {
@@ -104,6 +121,8 @@ impl Default for Options {
             leaves: BTreeMap::new(),
             align: true,
             clocks: BTreeMap::new(),
+            found_clocks: None,
+            keep_parts: false,
         }
     }
 }
@@ -140,6 +159,9 @@ pub enum Error {
     /// Messages could not be put aside.
     #[error("single messages cannot be put aside in a temporary file: {0}; set TMPDIR to a folder with more room")]
     Spill(std::io::Error),
+    /// What `merge` needs could not be written down.
+    #[error("what `merge` needs cannot be put together: {0}; analyse without --partial")]
+    Parts(String),
     /// The profile was written without a timeline, so no window can be cut out of it.
     #[error("this profile has no timeline, so --from and --to cannot be applied to it; give the captures instead")]
     NoTimeline,

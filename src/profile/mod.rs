@@ -13,6 +13,7 @@
 //! | `latency_timeline.parquet` | those that end with an answer over time, in coarse buckets; `latency` as above, sorted by time |
 //! | `health.parquet` | what went wrong per connection, and what the capture missed of it; columns as in [`Health`](crate::model::Health) |
 //! | `cm.parquet` | connection management messages, sorted by time |
+//! | `parts.bin` | what `merge` needs, where it was asked for: the inputs as they ended, before anything was decided |
 //!
 //! Units stand in the column names. The same captures and options give the same bytes on any machine with any number of
 //! threads. A profile is written beside its place and renamed, so that it is whole or not there.
@@ -49,9 +50,10 @@ const STREAMS: &str = "streams.parquet";
 const LATENCY_TIMELINE: &str = "latency_timeline.parquet";
 const HEALTH: &str = "health.parquet";
 const CM: &str = "cm.parquet";
+const PARTS: &str = "parts.bin";
 
 /// Everything that a profile may hold.
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     DOCUMENT,
     CONNECTIONS,
     TIMELINE,
@@ -63,6 +65,7 @@ const FILES: [&str; 11] = [
     SIZES,
     HEALTH,
     CM,
+    PARTS,
 ];
 
 /// A profile that could not be written or read.
@@ -129,6 +132,12 @@ pub enum ProfileError {
         /// The file.
         path: PathBuf,
     },
+    /// It keeps nothing to merge it by.
+    #[error("{}: keeps nothing that it could be merged by; analyse its captures again with `analyze --partial`", path.display())]
+    NoParts {
+        /// The profile.
+        path: PathBuf,
+    },
     /// A value in a table cannot be.
     #[error("{}: row {row}: {what}; the profile is damaged: analyse the captures again", path.display())]
     Value {
@@ -182,6 +191,11 @@ impl Writer {
             tables::write(&path, table)?;
             let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;
             digests.insert(name.to_owned(), TableDigest::of(&bytes));
+        }
+        if let Some(parts) = &profile.parts {
+            let path = self.scratch.join(PARTS);
+            fs::write(&path, parts).map_err(io_error(&path, "cannot be written"))?;
+            digests.insert(PARTS.to_owned(), TableDigest::of(parts));
         }
         let path = self.scratch.join(DOCUMENT);
         let mut text = serde_json::to_string_pretty(&Document::new(profile, digests))
@@ -245,8 +259,17 @@ pub fn is_profile(path: &Path) -> bool {
     serde_json::from_str::<document::Head>(&text).is_ok_and(|head| head.format == document::FORMAT)
 }
 
-/// Reads a profile.
-pub fn read(place: &Path) -> Result<Profile, ProfileError> {
+/// Reads what a profile keeps for a merge.
+pub fn read_parts(place: &Path) -> Result<Vec<u8>, ProfileError> {
+    let (_, digests) = read_document(place)?;
+    if !digests.contains_key(PARTS) {
+        return Err(ProfileError::NoParts { path: place.to_owned() });
+    }
+    read_file(place, PARTS, &digests).map(|(_, bytes)| bytes)
+}
+
+/// What the document of a profile says, and the digests of the files beside it.
+fn read_document(place: &Path) -> Result<(Profile, BTreeMap<String, TableDigest>), ProfileError> {
     let path = place.join(DOCUMENT);
     let text = fs::read_to_string(&path).map_err(io_error(&path, "cannot be read"))?;
     let document = |source| ProfileError::Document { path: path.clone(), source };
@@ -255,16 +278,28 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     if head.version != VERSION {
         return Err(ProfileError::Version { path, found: head.version, writer: head.ibscope });
     }
-    let (mut profile, digests) = serde_json::from_str::<Document>(&text).map_err(document)?.into_profile();
-    let table = |name: &str| {
-        let path = place.join(name);
-        let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;
-        // Damaged Parquet can take its reader down, so it is not shown any.
-        if digests.get(name) != Some(&TableDigest::of(&bytes)) {
-            return Err(ProfileError::Damaged { path });
-        }
-        Ok((path, bytes))
-    };
+    Ok(serde_json::from_str::<Document>(&text).map_err(document)?.into_profile())
+}
+
+/// A file of a profile, if it is the one that was written.
+fn read_file(
+    place: &Path,
+    name: &str,
+    digests: &BTreeMap<String, TableDigest>,
+) -> Result<(PathBuf, Vec<u8>), ProfileError> {
+    let path = place.join(name);
+    let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;
+    // Damaged Parquet can take its reader down, so it is not shown any.
+    if digests.get(name) != Some(&TableDigest::of(&bytes)) {
+        return Err(ProfileError::Damaged { path });
+    }
+    Ok((path, bytes))
+}
+
+/// Reads a profile.
+pub fn read(place: &Path) -> Result<Profile, ProfileError> {
+    let (mut profile, digests) = read_document(place)?;
+    let table = |name: &str| read_file(place, name, &digests);
     let (path, bytes) = table(CONNECTIONS)?;
     profile.connections = tables::read_connections(&path, bytes)?;
     let (path, bytes) = table(TIMELINE)?;

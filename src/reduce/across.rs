@@ -10,10 +10,11 @@ use crate::model::{
     Claim, ConnectionKey, Interval, Moved, PacketRecord, RawMessage, Recorder, Sample, SizeClass, TimingKey,
 };
 use ibscope_parsers::Endpoint;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// An MPI message as one input has seen it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Passage {
     connection: u32,
     psn: u32,

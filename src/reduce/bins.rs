@@ -2,10 +2,11 @@
 
 use crate::model::Sums;
 use crate::model::traffic::MpiClass;
+use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
 /// What a cell of the traffic sums up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum TrafficSlot {
     /// Packets by occurrence class.
     Occurrence(u8),
@@ -14,7 +15,7 @@ pub(super) enum TrafficSlot {
 }
 
 /// Sums of a slot of the traffic in one bin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TrafficSums {
     pub(super) sums: Sums,
     pub(super) messages: u64,
@@ -28,7 +29,7 @@ impl AddAssign for TrafficSums {
 }
 
 /// What a cell of the times counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct TimeSlot {
     /// What they are of, as its place in the connection's list.
     pub(super) of: u16,
@@ -37,7 +38,7 @@ pub(super) struct TimeSlot {
 }
 
 /// How many times a cell counts: small, since there are many of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Count(pub(super) u32);
 
 impl AddAssign for Count {
@@ -47,7 +48,7 @@ impl AddAssign for Count {
 }
 
 /// The value of one slot in one bin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cell<S, V> {
     pub(super) bin: i64,
     pub(super) slot: S,
@@ -55,7 +56,12 @@ pub(super) struct Cell<S, V> {
 }
 
 /// Cells of a connection, nearly sorted: time runs forwards but for small steps back.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Vec<Cell<S, V>>", into = "Vec<Cell<S, V>>")]
+#[serde(bound(
+    serialize = "S: Copy + Ord + Serialize, V: Copy + AddAssign + Serialize",
+    deserialize = "S: Copy + Ord + Deserialize<'de>, V: Copy + AddAssign + Deserialize<'de>"
+))]
 pub(super) struct Bins<S, V> {
     cells: Vec<Cell<S, V>>,
     /// Cells before this one lie in earlier bins than those from it on, as they were added. Those from it on are of one bin and sorted.
@@ -68,7 +74,38 @@ impl<S, V> Default for Bins<S, V> {
     }
 }
 
+/// Cells as they are written down: each bin as the distance to the one before it, which is a small number.
+impl<S: Copy + Ord, V: Copy + AddAssign> From<Bins<S, V>> for Vec<Cell<S, V>> {
+    fn from(bins: Bins<S, V>) -> Self {
+        let mut cells = bins.into_cells();
+        let mut before = 0i64;
+        for cell in &mut cells {
+            let bin = std::mem::replace(&mut before, cell.bin);
+            cell.bin = cell.bin.wrapping_sub(bin);
+        }
+        cells
+    }
+}
+
+impl<S: Copy + Ord, V: Copy + AddAssign> From<Vec<Cell<S, V>>> for Bins<S, V> {
+    fn from(mut cells: Vec<Cell<S, V>>) -> Self {
+        let mut bin = 0i64;
+        for cell in &mut cells {
+            bin = bin.wrapping_add(cell.bin);
+            cell.bin = bin;
+        }
+        let mut bins = Self { cells, current: 0 };
+        bins.join();
+        bins
+    }
+}
+
 impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
+    /// The slots of all cells.
+    pub(super) fn slots(&self) -> impl Iterator<Item = S> + '_ {
+        self.cells.iter().map(|cell| cell.slot)
+    }
+
     /// Adds to a bin.
     pub(super) fn add(&mut self, bin: i64, slot: S, value: V) {
         if self.cells.get(self.current).is_none_or(|cell| cell.bin != bin) {
@@ -124,7 +161,8 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
 }
 
 /// Number of the bin in which a time lies. Times that follow each other mostly lie in the same one, so it is not divided for each.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(try_from = "i64", into = "i64")]
 pub(super) struct Ruler {
     bin_ns: i64,
     /// The last bin, and where it starts.
@@ -132,7 +170,26 @@ pub(super) struct Ruler {
     start_ns: i64,
 }
 
+impl TryFrom<i64> for Ruler {
+    type Error = &'static str;
+
+    fn try_from(bin_ns: i64) -> Result<Self, Self::Error> {
+        if bin_ns > 0 { Ok(Self::new(bin_ns)) } else { Err("bins have a positive width") }
+    }
+}
+
+impl From<Ruler> for i64 {
+    fn from(ruler: Ruler) -> Self {
+        ruler.bin_ns
+    }
+}
+
 impl Ruler {
+    /// Their width.
+    pub(super) const fn bin_ns(self) -> i64 {
+        self.bin_ns
+    }
+
     /// For bins of a positive width.
     pub(super) const fn new(bin_ns: i64) -> Self {
         Self { bin_ns, bin: 0, start_ns: 0 }

@@ -17,13 +17,14 @@ pub use across::{Drawn, Passage, Untimed};
 pub use live::live;
 pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 
-use crate::model::histogram::coarse_bucket;
+use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
 use crate::model::traffic::{MpiClass, MpiSums, Votes};
 use crate::model::{
     Claim, Kind, MpiMessage, PacketRecord, Recorder, Seen, Sight, SizeOf, Sizes, Start, Streams, Sums, Timing,
     TimingKey, Turn, Verb,
 };
 use bins::{Bins, Count, Ruler, TimeSlot, TrafficSlot, TrafficSums};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// How often a packet has been seen, as far as it matters: 1, 2, odd from 3, even from 4.
@@ -46,7 +47,7 @@ const fn occurrence_class(occurrence: u32) -> usize {
 type Measured = (Sight, Option<Claim>, TimingKey);
 
 /// Sums of one connection in one input, not yet settled.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Partial {
     /// By turn and occurrence class.
     sums: [[Sums; OCCURRENCES]; Turn::COUNT],
@@ -78,7 +79,7 @@ pub enum OverTime {
 }
 
 /// The sums of all connections of one tracker.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Accumulator {
     partials: Vec<Partial>,
     /// For the bins of each [`OverTime`]; `None` where none are kept.
@@ -238,6 +239,30 @@ impl Accumulator {
                 OverTime::Times => partial.time_bins.widen(),
             }
         }
+    }
+
+    /// Width of the bins in nanoseconds; `None` where there are none.
+    #[must_use]
+    pub fn bin_ns(&self, which: OverTime) -> Option<i64> {
+        self.rulers[which as usize].map(Ruler::bin_ns)
+    }
+
+    /// How often times were made coarser.
+    #[must_use]
+    pub const fn coarseness(&self) -> u32 {
+        self.coarseness
+    }
+
+    /// True where all values are such as an accumulator has: asked of those that were written down.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let is_known = |slot: TrafficSlot| match slot {
+            TrafficSlot::Occurrence(class) => usize::from(class) < OCCURRENCES,
+            TrafficSlot::Mpi(_) => true,
+        };
+        self.partials.iter().all(|partial| {
+            partial.bins.slots().all(is_known) && partial.time_bins.slots().all(|slot| slot.bucket < COARSE_BUCKETS)
+        })
     }
 
     /// The sums as they are now, in the order of the connections' numbers.

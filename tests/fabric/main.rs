@@ -11,6 +11,7 @@
 mod analysis;
 mod backends;
 mod cases;
+mod cluster;
 mod container;
 mod courses;
 mod failures;
@@ -40,7 +41,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 17] = [
+const TESTS: [(&str, Test); 18] = [
     ("the_lab_is_what_the_tests_take_it_for", the_lab_is_what_the_tests_take_it_for),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
     ("a_start_that_fails_is_undone_and_the_job_runs", starts::a_start_that_fails_is_undone_and_the_job_runs),
@@ -69,6 +70,7 @@ const TESTS: [(&str, Test); 17] = [
         "a_job_waits_for_its_capture_where_the_site_wants_that",
         settings::a_job_waits_for_its_capture_where_the_site_wants_that,
     ),
+    ("captures_are_analysed_by_an_array_of_tasks", cluster::captures_are_analysed_by_an_array_of_tasks),
     ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),
 ];
 

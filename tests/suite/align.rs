@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 /// What a clock is set to at the first record of a file, and how it runs from there.
 #[derive(Clone, Copy, Debug)]
-struct Set {
-    ahead_ns: i64,
-    ppm: f64,
+pub(crate) struct Set {
+    pub(crate) ahead_ns: i64,
+    pub(crate) ppm: f64,
     /// What its times are cut to.
-    resolution_ns: i64,
+    pub(crate) resolution_ns: i64,
 }
 
 impl Set {
@@ -26,7 +26,7 @@ impl Set {
 }
 
 /// A copy of a classic pcap file with other times, and its first time before.
-fn set(file: &Path, clock: Set, folder: &Path) -> (PathBuf, i64) {
+pub(crate) fn set(file: &Path, clock: Set, folder: &Path) -> (PathBuf, i64) {
     let mut bytes = runs::decompressed(file);
     // Magic of files in nanoseconds; the others have microseconds.
     let unit_ns: i64 = if bytes[..4] == [0x4D, 0x3C, 0xB2, 0xA1] { 1 } else { 1000 };
@@ -246,7 +246,7 @@ fn a_manifest_sets_clocks() {
 }
 
 /// The port of one node out of a sink of both: what it sends as it is seen first, what it gets as it is seen the second time.
-fn port(sink: &Path, lid: u16, folder: &Path) -> PathBuf {
+pub(crate) fn port(sink: &Path, lid: u16, folder: &Path) -> PathBuf {
     let bytes = runs::decompressed(sink);
     let mut port = bytes[..24].to_vec();
     let mut sights: BTreeMap<&[u8], usize> = BTreeMap::new();

@@ -20,6 +20,7 @@ mod links;
 mod manifest;
 #[cfg(target_os = "linux")]
 mod memory;
+mod merge;
 mod messages;
 mod mpi_times;
 mod notebooks;
@@ -30,6 +31,7 @@ mod python;
 mod rates;
 mod recorded;
 mod runs;
+mod slurm;
 mod synthetic;
 mod tools;
 mod trace;

@@ -72,6 +72,7 @@ pub enum Operation {
 
 /// Operation code, byte 0 of the BTH.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Opcode(pub u8);
 
 // Classes of an opcode, one bit each.

@@ -22,6 +22,7 @@ pub use tag::{Identity, Operation, TagLayout};
 
 /// How a library lays out the start of its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(u8)]
 pub enum Form {
     /// Open MPI `ob1` over the `openib` BTL.
@@ -196,6 +197,7 @@ pub struct Envelope {
 
 /// Sender and tag of a message as they stand on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Matching {
     /// The library writes them out (`ob1`, MVAPICH2), or another of its packets has said who sends (NCCL).
     Named(Identity),

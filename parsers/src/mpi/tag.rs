@@ -4,6 +4,7 @@ use super::rxm;
 
 /// Sender, communicator and tag of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Identity {
     /// The sender's rank **within the communicator**.
     pub rank: u32,
@@ -80,6 +81,7 @@ const NONBLOCKING_LAST: i32 = -(i32::MAX / 2) + 1;
 
 /// An MPI operation that sends messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(u8)]
 pub enum Operation {
     /// Any send that is not part of a collective.
@@ -179,6 +181,7 @@ impl Operation {
 
 /// How an MPI library fills a UCX or libfabric tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(u8)]
 pub enum TagLayout {
     /// Open MPI 3.0 and later: tag in bits 63-40 (signed), rank in 39-20, context in 19-0 (`pml_ucx_request.h`).

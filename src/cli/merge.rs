@@ -1,0 +1,61 @@
+//! `ibscope merge`: profiles of parts -> the profile of all of it.
+
+use super::args::Merge;
+use super::files::Output;
+use super::{files, input, output};
+use crate::model::Clock;
+use crate::pipeline::{self, Mismatch, Options};
+use crate::report::text;
+use anyhow::anyhow;
+use std::path::Path;
+use std::process::ExitCode;
+
+pub(super) fn run(args: &Merge) -> anyhow::Result<ExitCode> {
+    run_with(args, &[], "")
+}
+
+/// The same; `notes` are added to the profile's own, and `again` is what is to be done where clocks have to be corrected.
+pub(super) fn run_with(args: &Merge, notes: &[String], again: &str) -> anyhow::Result<ExitCode> {
+    let writer = pipeline::Writer::create(&args.output)?;
+    let read: Vec<&Path> = args.hosts.iter().chain(&args.rankmap).map(AsRef::as_ref).collect();
+    let options = Options {
+        threads: args.threads,
+        names: files::hosts(args.hosts.as_deref())?,
+        rankmap: files::rankmap(args.rankmap.as_deref())?,
+        ..Options::default()
+    };
+    let mut profile = match pipeline::merge(&args.profiles, &options) {
+        Err(Mismatch::Clocks { clocks }) => return Err(explained(&clocks, args, &read, again)?),
+        merged => merged?,
+    };
+    profile.notes.extend(notes.iter().cloned());
+    writer.finish(&profile)?;
+    let style = output::style(args.color);
+    output::results(|out| out.write_all(text::summary(&profile, &style).as_bytes()))?;
+    output::say(&format!("profile written to {}", args.output.display()));
+    if args.rankmap.is_some() {
+        output::notes(&files::rankmap_notes(&profile.ranks, &profile));
+    }
+    Ok(input::exit_code_for(args.min_coverage, &profile.coverage))
+}
+
+/// Clocks are in the way: writes them down, and says what is to be done with them.
+fn explained(
+    clocks: &[(String, Clock, u64)],
+    args: &Merge,
+    read: &[&Path],
+    again: &str,
+) -> anyhow::Result<anyhow::Error> {
+    let what = format!(
+        "{} of the captures have to be analysed with a clock of their own, by what the packets say",
+        clocks.len()
+    );
+    let Some(file) = Output::open(args.clocks.as_ref(), read)? else {
+        return Ok(anyhow!("{what}; give --clocks FILE to this command, which will hold these clocks"));
+    };
+    let place = file.place().display().to_string();
+    file.finish(pipeline::clocks_csv(clocks).as_bytes())?;
+    let by_hand = format!("analyse all captures again with `analyze --partial --clocks {place}`, then merge");
+    let again = if again.is_empty() { by_hand.as_str() } else { again };
+    Ok(anyhow!("{what}; these are in {place} now: {again}"))
+}

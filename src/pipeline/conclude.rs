@@ -1,0 +1,198 @@
+//! What was read -> profile: mirror copies and inputs settled, libraries believed, ranks learnt.
+//!
+//! Everything that is decided is decided here, from what the inputs have left (`ending`), so that inputs that were read together and inputs that
+//! were read apart and merged come to the same.
+
+use super::align::{self, Transits};
+use super::ending::{Ended, SHARDS};
+use super::fill::fill;
+use super::spill::Spill;
+use super::{Error, Options};
+use crate::flow::ConnectionEnd;
+use crate::model::profile::{CmRow, Input};
+use crate::model::{ConnectionKey, Coverage, Marks, Profile};
+use crate::ranks::{self, Belief, Witnesses};
+use crate::reduce::{self, Drawn, Ending, InputPartial, Untimed};
+use std::collections::BTreeMap;
+
+/// An analysis that has seen everything.
+pub(super) struct Finished {
+    pub(super) profile: Profile,
+    pub(super) belief: Belief,
+    /// Single messages, where they were asked for, and the row of each connection that counts by its number in them.
+    pub(super) spills: Vec<(Vec<Option<u32>>, Spill)>,
+}
+
+/// Concludes an analysis: `inputs` are what was read, `notes` what is to be said of them already.
+pub(super) fn conclude(
+    ended: Ended,
+    mut inputs: Vec<Input>,
+    mut notes: Vec<String>,
+    transits: Vec<Transits>,
+    options: &Options,
+) -> Result<Finished, Error> {
+    let Ended { inputs: ends, bounds } = ended;
+    let mut coverage = Coverage::default();
+    let mut cm = Vec::new();
+    let mut cm_lost = 0;
+    let (mut wireups, mut introductions) = (Vec::new(), Vec::new());
+    let mut partials = Vec::new();
+    let mut spills: Vec<(usize, Vec<ConnectionKey>, Spill)> = Vec::new();
+    let mut drawn: Vec<Vec<Drawn>> = (0..SHARDS).map(|_| Vec::new()).collect();
+    for (index, (end, input)) in ends.into_iter().zip(&mut inputs).enumerate() {
+        input.coverage = end.coverage;
+        // Some adapters do not keep the VCRC of what they mirror; it says nothing then.
+        let keeps_vcrc = input.coverage.vcrc_ok >= input.coverage.vcrc_bad;
+        if !keeps_vcrc {
+            let (vcrc_ok, vcrc_bad) = (&mut input.coverage.vcrc_ok, &mut input.coverage.vcrc_bad);
+            notes.push(format!(
+                "{}: the VCRC of {vcrc_bad} of {} packets does not fit: it was not kept by what mirrored or captured them, and is not counted",
+                input.name,
+                *vcrc_ok + *vcrc_bad
+            ));
+            (*vcrc_ok, *vcrc_bad) = (0, 0);
+        }
+        let mut partial = InputPartial {
+            times_ns: input.coverage.first_time_ns.zip(input.coverage.last_time_ns),
+            connections: BTreeMap::new(),
+        };
+        for (shard, drawn) in end.shards.into_iter().zip(&mut drawn) {
+            let keys = shard.keys();
+            drawn.extend(shard.drawn.map(|sample| Drawn { input: index, keys: keys.clone(), sample }));
+            cm.extend(shard.cm);
+            cm_lost += shard.cm_lost;
+            coverage.messages_evicted += shard.evicted;
+            wireups.extend(shard.wireups);
+            introductions.extend(shard.introductions);
+            spills.extend(shard.spill.map(|spill| (index, keys, spill)));
+            for (end, sums) in shard.connections.into_iter().zip(shard.sums.finish()) {
+                let ConnectionEnd { key, missing, overflowed, partners, mut health } = end;
+                if !keeps_vcrc {
+                    health.forget(Marks::VCRC_BAD);
+                }
+                partial.connections.insert(key, (sums, Ending { missing, overflowed, partners, health }));
+            }
+        }
+        partials.push(partial);
+    }
+    let mut settled = reduce::settle(partials);
+    align::add(&mut settled.connections, transits);
+    let mut untimed = Untimed::default();
+    for drawn in drawn {
+        let shard = settled.join(drawn);
+        untimed.unclear += shard.unclear;
+        untimed.backwards += shard.backwards;
+    }
+    for (input, copies) in inputs.iter_mut().zip(&settled.inputs) {
+        input.coverage.mirror_copies = copies.mirror_copies;
+        input.coverage.missing_packets = copies.missing_packets;
+        input.pairs_seen_once = copies.pairs_seen_once;
+        input.pairs_seen_twice = copies.pairs_seen_twice;
+        coverage.merge(&input.coverage);
+    }
+    coverage.window_overflows = settled.window_overflows;
+    // A part may hold nothing: the others have it.
+    if coverage.infiniband == 0 && coverage.outside_window == 0 && !options.keep_parts {
+        return Err(no_infiniband(&coverage));
+    }
+    notes.extend(bounds.notes());
+    if settled.continued > 0 {
+        notes.push(format!(
+            "{} connections go on from one input to the next: a message that lies across the end of a file is incomplete, and a packet that \
+             is sent again after it counts as new",
+            settled.continued
+        ));
+    }
+    if settled.left_out > 0 {
+        notes.push(format!(
+            "the inputs overlap in part: of {} connections only the input with most of their packets counts, and packets that another one \
+             alone holds do not",
+            settled.left_out
+        ));
+    }
+    if untimed.unclear + untimed.backwards > 0 {
+        notes.push(format!(
+            "of {} MPI messages that two inputs have seen it cannot be told how long they took: the clocks of the inputs differ by more than that",
+            untimed.unclear + untimed.backwards
+        ));
+    }
+    if cm_lost > 0 {
+        notes.push(format!("{cm_lost} connection management messages were counted and not kept"));
+    }
+    cm.sort_by_key(cm_order);
+    // Copies of one message, from mirrors and from several inputs, differ in time only.
+    cm.dedup_by(|a, b| cm_identity(a) == cm_identity(b));
+    cm.sort_by_key(|row| row.time_ns);
+    let named = ranks::named(&settled.connections, &wireups);
+    let witnesses = Witnesses {
+        connections: &settled.connections,
+        cm: &cm,
+        wireups: &wireups,
+        named: &named,
+        introductions: &introductions,
+    };
+    let paired = ranks::pair(&witnesses);
+    let belief = ranks::believe(&witnesses, &paired);
+    for connection in &settled.connections {
+        let missing = connection.missing;
+        coverage.messages_with_gaps += missing.with_gaps;
+        coverage.messages_without_start += missing.without_start;
+        coverage.messages_evicted += missing.evicted;
+        // What looks like MPI and is not believed has lost no MPI message.
+        if belief.form(&connection.key).is_some() {
+            coverage.mpi_incomplete += missing.mpi_incomplete;
+            coverage.mpi_cut += missing.mpi_cut;
+        }
+    }
+    let (learnt, unsettled) = ranks::learn(&witnesses, &belief, &paired);
+    let (ranks, unsettled) = match &options.rankmap {
+        Some(rankmap) => (rankmap.clone(), Vec::new()),
+        None => (learnt, unsettled),
+    };
+    notes.extend(unsettled);
+    let (bin_ns, latency_bin_ns) = bounds.bins_ns();
+    let mut profile = Profile {
+        inputs,
+        coverage,
+        notes,
+        bin_ns,
+        latency_bin_ns,
+        mpi_read: options.read_mpi,
+        times_read: options.read_mpi && options.read_times,
+        names: options.names.clone(),
+        leaves: options.leaves.clone(),
+        ibscope: env!("CARGO_PKG_VERSION").to_owned(),
+        ranks,
+        cm,
+        ..Profile::default()
+    };
+    fill(&mut profile, &mut settled.connections, &belief, &paired);
+    let row = |input: usize, key: &ConnectionKey| {
+        let index = settled.connections.binary_search_by_key(key, |connection| connection.key).ok()?;
+        settled.connections[index].inputs.contains(&(input as u32)).then_some(index as u32)
+    };
+    let spills = spills
+        .into_iter()
+        .map(|(input, keys, spill)| (keys.iter().map(|key| row(input, key)).collect(), spill))
+        .collect();
+    Ok(Finished { profile, belief, spills })
+}
+
+fn cm_identity(row: &CmRow) -> impl PartialEq + use<> {
+    (row.src, row.dst, row.message.clone(), row.local_comm_id, row.remote_comm_id)
+}
+
+fn cm_order(row: &CmRow) -> impl Ord + use<> {
+    (row.src, row.dst, row.local_comm_id, row.remote_comm_id, row.message.clone(), row.time_ns)
+}
+
+fn no_infiniband(coverage: &Coverage) -> Error {
+    let kinds = coverage.other_frames.iter().chain(&coverage.undecoded);
+    let found: Vec<String> = kinds.map(|(name, count)| format!("{count} x {name}")).collect();
+    let advice = if coverage.failed() > 0 {
+        "the records are too short or damaged: capture at least 64 bytes of each packet"
+    } else {
+        "was the capture made on an InfiniBand port with ibdump, or on a RoCE port with UDP port 4791 in it?"
+    };
+    Error::NoInfiniband { records: coverage.records, found: found.join(", "), advice }
+}

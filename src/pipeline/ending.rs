@@ -1,0 +1,80 @@
+//! What is left of each input when it has been read: all that its packets add up to, nothing decided yet.
+//!
+//! It is what `conclude` makes a profile of, and what `parts` writes down so that inputs which were read by different runs of the program can be
+//! concluded together.
+
+use super::bounds::Bounds;
+use super::spill::Spill;
+use crate::flow::ConnectionEnd;
+use crate::model::profile::CmRow;
+use crate::model::{ConnectionKey, Coverage, Introduction, Sample, Wireup};
+use crate::reduce::{Accumulator, Passage};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// Parts into which the traffic of an input is dealt. More than cores, so that uneven parts even out; results do not
+/// depend on it.
+pub(super) const SHARDS: usize = 32;
+/// MPI messages that all inputs together remember, some 50 bytes each, to find those that two of them have seen; and fewest of an input and shard.
+const MAX_DRAWN: usize = 1 << 17;
+const FEWEST_DRAWN: usize = 1 << 6;
+
+/// MPI messages that one shard of one of so many inputs remembers. A single input draws as one of two, for those that may join it.
+pub(super) fn drawn_room(inputs: usize) -> usize {
+    (MAX_DRAWN / (inputs.max(2) * SHARDS)).max(FEWEST_DRAWN)
+}
+
+/// Inputs that have been read.
+pub(super) struct Ended {
+    pub(super) inputs: Vec<InputEnd>,
+    pub(super) bounds: Bounds,
+}
+
+/// One input.
+pub(super) struct InputEnd {
+    /// Counts over its records, without what the end decides.
+    pub(super) coverage: Coverage,
+    /// As many for each input, by the pairs of endpoints that they hold.
+    pub(super) shards: Vec<ShardEnd>,
+}
+
+/// What one tracker of an input has seen.
+#[derive(Serialize, Deserialize)]
+pub(super) struct ShardEnd {
+    /// Its connections by number, and their sums in the same order.
+    pub(super) connections: Vec<ConnectionEnd>,
+    pub(super) sums: Accumulator,
+    pub(super) cm: Vec<CmRow>,
+    pub(super) cm_lost: u64,
+    /// Messages that were given up because too many were open.
+    pub(super) evicted: u64,
+    pub(super) wireups: Vec<Wireup>,
+    pub(super) introductions: Vec<Introduction>,
+    /// MPI messages that other inputs may have seen too.
+    pub(super) drawn: Option<Sample<Passage>>,
+    /// Single messages, where they were asked for: they are not written down.
+    #[serde(skip)]
+    pub(super) spill: Option<Spill>,
+}
+
+impl ShardEnd {
+    /// The connections by number.
+    pub(super) fn keys(&self) -> Vec<ConnectionKey> {
+        self.connections.iter().map(|end| end.key).collect()
+    }
+}
+
+impl Ended {
+    /// Brings the inputs to what they would have been had one run read them all: bins as wide, times as coarse, samples as large. It makes no difference
+    /// where one run did.
+    pub(super) fn level(&mut self) {
+        let room = drawn_room(self.inputs.len());
+        let shards = self.inputs.par_iter_mut().flat_map(|input| input.shards.par_iter_mut());
+        shards.filter_map(|shard| shard.drawn.as_mut()).for_each(|drawn| {
+            drawn.narrow(room);
+            drawn.sort();
+        });
+        let sums = self.inputs.iter_mut().flat_map(|input| input.shards.iter_mut()).map(|shard| &mut shard.sums);
+        self.bounds.level(&mut sums.collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,361 @@
+//! Profiles of parts, merged: byte for byte what one analysis of all captures gives. Captures have the same paths in both, so nothing of a profile is left out
+//! of the comparison, not even what it keeps for the next merge.
+
+use crate::align::{Set, port, set};
+use crate::runs::{self, Run, decompressed};
+use crate::tools::{HEADER_BYTES, ibscope, ibscope_fed, in_parallel, walk};
+use ibscope::model::Profile;
+use ibscope::pipeline::{self, Mismatch, Options, Writer};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+fn partial() -> Options {
+    Options { keep_parts: true, threads: 2, ..Options::default() }
+}
+
+fn write(profile: &Profile, place: &Path) -> PathBuf {
+    Writer::create(place).expect("place").finish(profile).expect("written");
+    place.to_owned()
+}
+
+fn analyzed(captures: &[PathBuf], options: &Options, place: &Path) -> PathBuf {
+    write(&pipeline::analyze(captures, options, &|_| {}).expect("profile"), place)
+}
+
+fn merged(profiles: &[PathBuf], place: &Path) -> PathBuf {
+    let options = Options { threads: 2, ..Options::default() };
+    write(&pipeline::merge(profiles, &options).unwrap_or_else(|error| panic!("{profiles:?}: {error}")), place)
+}
+
+/// All files of a profile.
+fn files(place: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(place).expect("profile").map(|entry| entry.expect("entry").path());
+    let name = |path: &Path| path.file_name().expect("name").to_string_lossy().into_owned();
+    entries.map(|path| (name(&path), std::fs::read(&path).expect("file"))).collect()
+}
+
+fn assert_same(case: &str, one: &Path, other: &Path) {
+    let (one, other) = (files(one), files(other));
+    assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>(), "{case}");
+    assert!(one.contains_key("parts.bin") && one.len() == 12, "{case}: {:?}", one.keys());
+    let text = |files: &BTreeMap<String, Vec<u8>>| String::from_utf8(files["profile.json"].clone()).expect("text");
+    let (one_text, other_text) = (text(&one), text(&other));
+    let different = one_text.lines().zip(other_text.lines()).find(|(one, other)| one != other);
+    let tables: Vec<_> = one.iter().filter(|(name, bytes)| other[*name] != **bytes).map(|(name, _)| name).collect();
+    assert!(tables.is_empty(), "{case}: {tables:?} differ; {different:?}");
+}
+
+/// Merges the groups of captures, each analysed by itself, and all of them as one analysis: they must be the same.
+fn check(case: &str, groups: &[Vec<PathBuf>], options: &Options) {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = |name: &str| folder.path().join(name);
+    let mut all: Vec<PathBuf> = groups.concat();
+    all.sort();
+    let whole = analyzed(&all, options, &place("whole.ibp"));
+    let parts: Vec<PathBuf> = groups
+        .iter()
+        .enumerate()
+        .map(|(index, group)| analyzed(group, options, &place(&format!("{index}.ibp"))))
+        .collect();
+    let backwards: Vec<PathBuf> = parts.iter().rev().cloned().collect();
+    assert_same(case, &merged(&backwards, &place("merged.ibp")), &whole);
+}
+
+fn alone(captures: &[PathBuf]) -> Vec<Vec<PathBuf>> {
+    captures.iter().map(|capture| vec![capture.clone()]).collect()
+}
+
+/// A capture cut into so many files by its records.
+fn cut(capture: &Path, count: usize, folder: &Path) -> Vec<PathBuf> {
+    let bytes = decompressed(capture);
+    let records = walk(&bytes);
+    let name = capture.file_name().expect("name").to_string_lossy().replace(".pcap.zst", "");
+    let part = |index: usize| {
+        let range = records.len() * index / count..records.len() * (index + 1) / count;
+        let own = records[range].iter().flat_map(|record| &bytes[record.place.clone()]);
+        let place = folder.join(format!("{name}.{index}.pcap"));
+        std::fs::write(&place, bytes[..HEADER_BYTES].iter().chain(own).copied().collect::<Vec<u8>>()).expect("part");
+        place
+    };
+    (0..count).map(part).collect()
+}
+
+/// The records of a capture that are wanted.
+fn some(capture: &Path, name: &str, folder: &Path, mut is_wanted: impl FnMut(usize, &[u8]) -> bool) -> PathBuf {
+    let bytes = decompressed(capture);
+    let wanted = walk(&bytes).into_iter().enumerate().filter(|(index, record)| is_wanted(*index, record.data(&bytes)));
+    let own = wanted.flat_map(|(_, record)| bytes[record.place].to_vec());
+    let place = folder.join(name);
+    std::fs::write(&place, bytes[..HEADER_BYTES].iter().copied().chain(own).collect::<Vec<u8>>()).expect("capture");
+    place
+}
+
+/// Every recorded run, a profile for each port: a connection's two directions are in two captures each, and each packet too.
+#[test]
+fn runs_split_by_port_merge_to_the_whole() {
+    let runs: Vec<Run> = runs::all().into_iter().filter(|run| run.nodes >= 2).collect();
+    assert_eq!(runs.len(), 32);
+    in_parallel(&runs, |_, run| check(&run.name, &alone(&run.every_node()), &partial()));
+}
+
+/// Every recorded run at its sink, a profile for each third of its time.
+#[test]
+fn runs_split_by_time_merge_to_the_whole() {
+    in_parallel(&runs::all(), |_, run| {
+        let folder = tempfile::tempdir().expect("folder");
+        check(&run.name, &alone(&cut(&run.sink(), 3, folder.path())), &partial());
+    });
+}
+
+/// Every recorded run, its captures cut by time and dealt to three profiles by chance.
+#[test]
+fn runs_split_by_chance_merge_to_the_whole() {
+    let mut state = 20_261_122u64;
+    let mut dealt = |runs: &[Run]| {
+        let deal = |_: &Run| {
+            // Knuth's linear congruential generator.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state
+        };
+        runs.iter().map(deal).collect::<Vec<u64>>()
+    };
+    let runs = runs::all();
+    let seeds = dealt(&runs);
+    in_parallel(&runs, |index, run| {
+        let folder = tempfile::tempdir().expect("folder");
+        let captures = run.every_node().into_iter().flat_map(|capture| cut(&capture, 2, folder.path()));
+        let mut groups = vec![Vec::new(); 3];
+        for (at, capture) in captures.enumerate() {
+            groups[(seeds[index] >> (8 + 5 * at)) as usize % 3].push(capture);
+        }
+        groups.retain(|group| !group.is_empty());
+        check(&run.name, &groups, &partial());
+    });
+}
+
+/// Two sinks that both saw some of the packets, a sink and a port, and sinks of one direction each.
+#[test]
+fn what_two_sinks_have_seen_counts_once() {
+    let run = runs::named("ompi-openib-mixed-2x2");
+    let folder = tempfile::tempdir().expect("folder");
+    let at = |name: &str, is_wanted: &dyn Fn(usize, &[u8]) -> bool| {
+        some(&run.sink(), name, folder.path(), |index, data| is_wanted(index, data))
+    };
+    // SLID, behind the ERF header of 16 bytes.
+    let source = |data: &[u8]| data.get(22..24).map(|lid| u16::from_be_bytes([lid[0], lid[1]]));
+    let [first, second] = [at("a.pcap", &|index, _| index % 7 != 0), at("b.pcap", &|index, _| index % 5 != 0)];
+    let [there, back] =
+        [at("c.pcap", &|_, data| source(data) == Some(17)), at("d.pcap", &|_, data| source(data) != Some(17))];
+    let ports = [17, 18].map(|lid| port(&run.sink(), lid, folder.path()));
+    for captures in [
+        vec![first.clone(), second],
+        vec![there.clone(), back],
+        vec![ports[0].clone(), run.sink()],
+        vec![ports[0].clone(), ports[1].clone(), first, there],
+        ports.to_vec(),
+    ] {
+        check(&format!("{captures:?}"), &alone(&captures), &partial());
+    }
+}
+
+/// Six orders of three profiles, merged at once and by and by.
+#[test]
+fn order_and_grouping_do_not_matter() {
+    for name in ["ompi-rc-halo-2x2", "scorep-ompi-openib-coll-2x2", "ompi-rc-loss1-ring2", "ompi-ud-ring2"] {
+        let run = runs::named(name);
+        let folder = tempfile::tempdir().expect("folder");
+        let place = |name: String| folder.path().join(name);
+        let halves = cut(&run.node(2), 2, folder.path());
+        let captures = [run.node(1), halves[0].clone(), halves[1].clone()];
+        let mut sorted = captures.to_vec();
+        sorted.sort();
+        let whole = analyzed(&sorted, &partial(), &place("whole.ibp".to_owned()));
+        let parts =
+            [0, 1, 2].map(|index| analyzed(&captures[index..=index], &partial(), &place(format!("{index}.ibp"))));
+        for (number, [a, b, c]) in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].iter().enumerate()
+        {
+            let [a, b, c] = [a, b, c].map(|index: &usize| parts[*index].clone());
+            let case = format!("{name}: {a:?} {b:?} {c:?}");
+            let at_once = merged(&[a.clone(), b.clone(), c.clone()], &place(format!("{number}.all.ibp")));
+            assert_same(&case, &at_once, &whole);
+            let two = merged(&[a, b], &place(format!("{number}.two.ibp")));
+            assert_same(&case, &merged(&[two, c], &place(format!("{number}.three.ibp"))), &whole);
+        }
+        // A merge of one is that one.
+        assert_same(name, &merged(&parts[..1], &place("one.ibp".to_owned())), &parts[0]);
+    }
+}
+
+/// Where parts have room for bins that all together have not, and with other options.
+#[test]
+fn bounds_and_options_are_those_of_the_whole() {
+    let run = runs::named("ompi-rc-notrace-mixed-4x1");
+    let options = [
+        Options { max_cells: 300, ..partial() },
+        Options { max_cells: 40, bin_ns: Some(1_000_000), ..partial() },
+        Options { read_mpi: false, ..partial() },
+        Options { read_times: false, ..partial() },
+        Options { bin_ns: None, check_icrc: false, read_health: false, read_sizes: false, ..partial() },
+        Options { align: false, ..partial() },
+    ];
+    for (index, options) in options.iter().enumerate() {
+        check(&format!("options {index}"), &alone(&run.every_node()), options);
+    }
+    let few = pipeline::analyze(&run.every_node(), &options[1], &|_| {}).expect("profile");
+    let one = pipeline::analyze(&run.every_node()[..1], &options[1], &|_| {}).expect("profile");
+    assert!(few.bin_ns > one.bin_ns && one.bin_ns > 1_000_000, "{} {}", few.bin_ns, one.bin_ns);
+}
+
+/// What is kept does not depend on threads, and keeping it changes nothing else.
+#[test]
+fn parts_do_not_depend_on_threads() {
+    let run = runs::named("ompi-openib-mixed-2x2");
+    let of = |captures: &[PathBuf], threads: usize, keep_parts: bool| {
+        let options = Options { threads, keep_parts, ..Options::default() };
+        pipeline::analyze(captures, &options, &|_| {}).expect("profile")
+    };
+    for captures in [vec![run.sink()], run.every_node()] {
+        let (one, many) = (of(&captures, 1, true), of(&captures, 5, true));
+        assert!(one.parts.is_some());
+        assert_eq!(one, many);
+        assert_eq!(Profile { parts: None, ..one }, of(&captures, 2, false));
+    }
+}
+
+/// A clock 3 s ahead: the merge says so and writes down which it is; analysed with that, the parts merge to the whole. Where that clock is
+/// found on the way over others, some of the parts can be merged alone as well.
+#[test]
+fn clocks_that_differ_are_found_and_given_back() {
+    let run = runs::named("ompi-rc-notrace-mixed-4x1");
+    let folder = tempfile::tempdir().expect("folder");
+    let clock = |ahead_ns, ppm| Set { ahead_ns, ppm, resolution_ns: 1 };
+    let captures: Vec<PathBuf> = [clock(0, 0.0), clock(3_000_000_000, 20.0), clock(-7_000_000, 0.0), clock(0, 0.0)]
+        .into_iter()
+        .zip(1..)
+        .map(|(clock, node)| set(&run.node(node), clock, folder.path()).0)
+        .collect();
+    let place = |name: &str| folder.path().join(name);
+    let whole = analyzed(&captures, &partial(), &place("whole.ibp"));
+    let parts = |options: &Options, name: &str| -> Vec<PathBuf> {
+        let part = |(index, capture): (usize, &PathBuf)| {
+            analyzed(std::slice::from_ref(capture), options, &place(&format!("{name}{index}.ibp")))
+        };
+        captures.iter().enumerate().map(part).collect()
+    };
+    let Err(Mismatch::Clocks { clocks }) = pipeline::merge(&parts(&partial(), "first"), &Options::default()) else {
+        panic!("the clocks differ");
+    };
+    let names: Vec<&str> = clocks.iter().map(|(name, ..)| name.as_str()).collect();
+    assert_eq!(names, [&captures[1], &captures[2]].map(|path| path.to_str().expect("path")));
+    // As they are written down and read again.
+    let found_clocks = pipeline::parse_clocks(&pipeline::clocks_csv(&clocks)).expect("clocks");
+    let found = Options { found_clocks: Some(found_clocks), ..partial() };
+    let again = parts(&found, "again");
+    // What is kept for the next merge says by which clocks the inputs were analysed, and is not the same for that.
+    let assert_same = |profile: PathBuf| {
+        let (found, whole) = (pipeline::load(&profile).expect("profile"), pipeline::load(&whole).expect("profile"));
+        assert_eq!(found.inputs, whole.inputs);
+        assert!(found == whole, "{:?} {:?}", found.notes, whole.notes);
+    };
+    assert_same(merged(&again, &place("merged.ibp")));
+    let two = merged(&again[1..3], &place("two.ibp"));
+    assert_same(merged(&[again[0].clone(), two, again[3].clone()], &place("merged.ibp")));
+    // What was corrected for nothing is said too.
+    let straight = runs::named("ompi-rc-ring2");
+    let wrong = Options { found_clocks: Some([(straight.node(2), (clocks[0].1, clocks[0].2))].into()), ..partial() };
+    let pair = [
+        analyzed(&[straight.node(1)], &partial(), &place("straight.ibp")),
+        analyzed(&[straight.node(2)], &wrong, &place("wrong.ibp")),
+    ];
+    assert!(
+        matches!(pipeline::merge(&pair, &Options::default()), Err(Mismatch::Clocks { clocks }) if clocks.is_empty())
+    );
+}
+
+/// A sink that has seen nothing of the job is part of it all the same.
+#[test]
+fn a_capture_without_infiniband_is_a_part() {
+    let run = runs::named("ompi-rc-ring2");
+    let folder = tempfile::tempdir().expect("folder");
+    let tcp = some(&run.node(1), "tcp.pcap", folder.path(), |_, data| !runs::is_roce(data));
+    check("no InfiniBand", &alone(&[run.node(1), run.node(2), tcp]), &partial());
+}
+
+/// The commands, and what they say where something is wrong.
+#[test]
+fn the_command_says_what_is_missing() {
+    let run = runs::named("ompi-rc-ring2");
+    let folder = tempfile::tempdir().expect("folder");
+    let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
+    let [one, other, all] = ["one.ibp", "other.ibp", "all.ibp"].map(place);
+    let captures = run.every_node().into_iter().map(|path| path.to_str().expect("path").to_owned()).collect::<Vec<_>>();
+    let go = |arguments: &[&str]| ibscope(arguments);
+    let analyze = |capture: &str, place: &str, more: &[&str]| {
+        let ran = go(&[&["analyze", capture, "-o", place], more].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+    };
+    analyze(&captures[0], &one, &["--partial"]);
+    analyze(&captures[1], &other, &[]);
+    let ran = go(&["merge", &one, &other, "-o", &all]);
+    assert!(
+        ran.code == 1 && ran.stderr.contains("other.ibp: keeps nothing") && ran.stderr.contains("--partial"),
+        "{}",
+        ran.stderr
+    );
+    analyze(&captures[1], &other, &["--partial", "--bin", "1ms"]);
+    let ran = go(&["merge", &one, &other, "-o", &all]);
+    assert!(ran.code == 1 && ran.stderr.contains("--bin"), "{}", ran.stderr);
+    let ran = go(&["merge", &one, &one, "-o", &all]);
+    assert!(ran.code == 1 && ran.stderr.contains("give each capture once"), "{}", ran.stderr);
+    for usage in [
+        &["analyze", &captures[0], "--partial"][..],
+        &["analyze", &captures[0], "-o", &all, "--partial", "--from", "1"],
+        &["merge", &one],
+    ] {
+        assert_eq!(go(usage).code, 2, "{usage:?}");
+    }
+    assert!(!Path::new(&all).exists());
+    // Names and ranks that only some have, or that contradict each other.
+    let hosts = |name: &str, text: &str| {
+        let file = place(name);
+        std::fs::write(&file, format!("endpoint,name\n{text}\n")).expect("hosts");
+        file
+    };
+    let [left, right] = [hosts("left.csv", "10.77.0.1,left"), hosts("right.csv", "10.77.0.2,right\n10.77.0.1,wrong")];
+    analyze(&captures[0], &one, &["--partial", "--hosts", &left]);
+    analyze(&captures[1], &other, &["--partial", "--hosts", &right]);
+    let ran = go(&["merge", &one, &other, "-o", &all]);
+    assert!(
+        ran.code == 1 && ran.stderr.contains("endpoint 10.77.0.1 is left in one profile and wrong in another"),
+        "{}",
+        ran.stderr
+    );
+    let ran = go(&["merge", &one, &other, "-o", &all, "--hosts", &left]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let names = pipeline::load(Path::new(&all)).expect("profile").names;
+    assert_eq!(names.into_values().collect::<Vec<_>>(), ["left", "right"]);
+    // What is printed is what `analyze` prints.
+    let whole = place("whole.ibp");
+    let both = hosts("both.csv", "10.77.0.1,left\n10.77.0.2,right");
+    let printed = go(&["analyze", &captures[0], &captures[1], "-o", &whole, "--hosts", &both]);
+    assert_eq!(printed.stdout, ran.stdout);
+    // What can be read once only.
+    let bytes = decompressed(&run.node(1));
+    let fed = |words: &[&str]| {
+        let ran = ibscope_fed(words, &bytes);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+    };
+    fed(&["analyze", "-", "-o", &one, "--partial"]);
+    fed(&["analyze", "-", &captures[1], "-o", &whole, "--partial"]);
+    analyze(&captures[1], &other, &["--partial"]);
+    assert_eq!(go(&["merge", &other, &one, "-o", &all]).code, 0);
+    assert_same("standard input", Path::new(&all), Path::new(&whole));
+    // Damaged.
+    let parts = Path::new(&one).join("parts.bin");
+    let mut bytes = std::fs::read(&parts).expect("parts");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&parts, bytes).expect("damaged");
+    let ran = go(&["merge", &one, &other, "-o", &all]);
+    assert!(ran.code == 1 && ran.stderr.contains("parts.bin: damaged"), "{}", ran.stderr);
+}
