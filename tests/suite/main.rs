@@ -14,6 +14,7 @@ mod floor;
 mod framing;
 mod health;
 mod hostile;
+mod joined;
 mod latency;
 mod links;
 mod manifest;

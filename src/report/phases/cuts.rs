@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A pause of so many windows makes a cut free.
-const PAUSE_WINDOWS: i64 = 2;
+const PAUSE_WINDOWS: i64 = 3;
 /// So many windows to either side of a pause, others are not to be as long.
 const AROUND_WINDOWS: i64 = 5;
 /// Weights of the two similarities: the services as a whole, and the pairs.
@@ -33,13 +33,9 @@ pub(super) fn phases(steps: &[Window], step_ns: i64, window_ns: i64) -> Vec<Rang
     }
     let starts_ns: Vec<i64> = steps.iter().map(|step| step.number.saturating_mul(step_ns)).collect();
     let around = Around { starts_ns: &starts_ns };
-    let half_ns = window_ns / 2;
-    let weights: Vec<f64> = starts_ns
-        .iter()
-        .map(|ns| {
-            1.0 / around.steps(ns.saturating_sub(half_ns)..ns.saturating_add(half_ns).saturating_add(1)).len() as f64
-        })
-        .collect();
+    let before_ns = window_ns / 2;
+    let window_of = |ns: i64| ns.saturating_sub(before_ns)..ns.saturating_add(window_ns - before_ns);
+    let weights: Vec<f64> = starts_ns.iter().map(|ns| 1.0 / around.steps(window_of(*ns)).len().max(1) as f64).collect();
     let costs = Costs::new(&similarities(steps), &weights);
     let count = costs.weight(0..steps.len()).max(2.0);
     let penalty = (PENALTY.0 * unrest(&costs, &weights, &around, window_ns) * count.ln()).max(PENALTY.1);
