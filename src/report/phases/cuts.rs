@@ -8,7 +8,7 @@
 //! partitioning of data on an interval", IEEE Signal Processing Letters 12(2), 2005).
 //!
 //! The traffic is looked at in steps, finer than a window where the profile has finer bins, so that it does not matter where windows would begin. Steps
-//! with traffic weigh the same, together one per window, and no phase but the last is shorter than a window. The penalty grows with what successive windows
+//! with traffic weigh the same, together one per window, and phases begin at least a window apart. The penalty grows with what successive windows
 //! differ anyway, so traffic that is never twice the same is not cut to pieces. Steps without traffic do not count, but a pause that is longer than all
 //! others around it makes a cut there cheaper: pauses that come again and again belong to the pattern. Rates are not compared: faster or slower is the
 //! same pattern.

@@ -41,7 +41,7 @@ pub struct Options {
 pub struct Phases {
     /// What patterns and matrices are of.
     pub by: By,
-    /// Width of a window in nanoseconds: no cut is finer. 0 where there is no timeline.
+    /// Width of a window in nanoseconds: phases begin at least so far apart. 0 where there is no timeline.
     pub window_ns: i64,
     /// The first packet of the captures, from which times are told, in nanoseconds since the epoch.
     pub origin_ns: i64,
