@@ -16,8 +16,8 @@ TEST_PACKAGES := tshark
 # Traces in OTF2: what reads them (ibscope crosscheck needs the first), what tests write them with, and what the large one is written with.
 TRACE_PACKAGES := otf2-tools python3-otf2
 LARGE_TRACE_PACKAGES := libotf2-trace-dev
-# The HTML report is opened in a browser.
-BROWSER_PACKAGES := chromium chromium-driver python3-venv
+# The HTML report is opened in a browser, and printed.
+BROWSER_PACKAGES := chromium chromium-driver python3-venv poppler-utils
 FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2 tcpdump tcpreplay
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 

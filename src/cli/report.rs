@@ -9,6 +9,7 @@ use crate::crosscheck::Singles;
 use crate::pipeline;
 use crate::report::crosscheck::agrees;
 use crate::report::html::{Compared, Page};
+use anyhow::bail;
 use clap::Args;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};

@@ -14,6 +14,7 @@ import base64
 import json
 import os
 import pathlib
+import subprocess
 import sys
 
 from selenium import webdriver
@@ -211,6 +212,24 @@ class Page:
         return max(found)
 
 
+def paper(pdf):
+    """Each page of a PDF as it is printed: its text, how much of it is not white, and whether its margin is white. Pictures of the pages stay beside it."""
+    # Page by page; what stands behind the last one is empty.
+    texts = subprocess.run(["pdftotext", "-layout", pdf, "-"], check=True, capture_output=True, text=True).stdout.split("\f")[:-1]
+    subprocess.run(["pdftoppm", "-r", "60", "-png", pdf, pdf.with_suffix("")], check=True)
+    pages = []
+    for number, text in enumerate(texts, 1):
+        command = ["pdftoppm", "-r", "60", "-gray", "-f", str(number), "-l", str(number), pdf]
+        # PGM: magic, width and height, largest value, pixels.
+        _, size, _, pixels = subprocess.run(command, check=True, capture_output=True).stdout.split(b"\n", 3)
+        width, height = map(int, size.split())
+        rows = [pixels[row * width : (row + 1) * width] for row in range(height)]
+        dark = sum(1 for pixel in pixels if pixel < 250) / len(pixels)
+        edge = rows[5] + rows[-6] + bytes(row[5] for row in rows) + bytes(row[-6] for row in rows)
+        pages.append({"text": text, "dark": dark, "margin": min(edge)})
+    return pages
+
+
 def weigh(path, picture):
     page = Page(path)
     # From the start of navigation to the moment when the page had drawn all.
@@ -371,7 +390,12 @@ def look(path, folder):
     page.picture(folder / "light-800.png")
     page.resize(1200)
     page.click("#theme")
-    found["pdf_bytes"] = page.paper(folder / "print.pdf")
+    found["title"] = page.text("#title")
+    headings = page.driver.find_elements(By.CSS_SELECTOR, "main > section:not([hidden]) h2")
+    found["headings"] = [heading.text for heading in headings]
+    found["totals"] = [cell.text for cell in page.driver.find_elements(By.CSS_SELECTOR, "#totals tbody td")]
+    page.paper(folder / "print.pdf")
+    found["pages"] = paper(folder / "print.pdf")
     found["backgrounds"]["after print"] = page.background()
     found["complaints"] = page.complaints()
     found["requests"] = page.requests()

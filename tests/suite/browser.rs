@@ -19,8 +19,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The browser and its driver, of Debian's packages.
-const PROGRAMS: [&str; 2] = ["/usr/bin/chromium", "/usr/bin/chromedriver"];
+/// The browser, its driver, and what looks at its print, of Debian's packages.
+const PROGRAMS: [&str; 4] = ["/usr/bin/chromium", "/usr/bin/chromedriver", "/usr/bin/pdftotext", "/usr/bin/pdftoppm"];
 /// Columns of the csv behind sender and receiver, in the order of the tip.
 const COLUMNS: [&str; 5] = ["messages", "MPI bytes", "payload bytes", "wire bytes", "packets"];
 
@@ -149,9 +149,32 @@ fn the_report_shows_what_the_commands_print() {
     assert_ne!(background("light"), background("dark"));
     assert_eq!(background("button"), background("light"), "the button goes before the system");
     assert_eq!(background("after print"), background("dark"), "what was dark before is dark again");
-    assert!(seen["pdf_bytes"].as_u64().expect("bytes") > 20_000);
+    assert_printed(&seen);
     for (width, over) in [1200, 800].into_iter().zip(seen["overflow"].as_array().expect("overflow")) {
         assert!(over.as_i64().expect("pixels") <= 0, "{width} pixels are wide enough");
+    }
+}
+
+/// On paper stand the title, the headings of all sections and the totals of the matrix; no page is blank or dark, and none has controls.
+fn assert_printed(seen: &Value) {
+    let pages = seen["pages"].as_array().expect("pages");
+    assert!((3..=12).contains(&pages.len()), "{} pages", pages.len());
+    // Lines may be broken elsewhere than in the browser.
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = words(&pages.iter().map(|page| page["text"].as_str().expect("text")).collect::<String>());
+    let list = |name: &str| seen[name].as_array().expect("list").iter().map(|text| words(text.as_str().expect("text")));
+    assert!(text.starts_with(&words(seen["title"].as_str().expect("title"))), "{text}");
+    assert!(list("headings").len() >= 8 && list("totals").len() >= 5, "{seen}");
+    for expected in list("headings").chain(list("totals")) {
+        assert!(text.contains(&expected), "{expected:?} is not on paper: {text}");
+    }
+    for control in ["Whole time", "Skip to the matrix", "Drag over the timeline"] {
+        assert!(!text.contains(control), "{control:?} is on paper");
+    }
+    for (number, page) in (1..).zip(pages) {
+        let dark = page["dark"].as_f64().expect("share");
+        assert!((0.005..0.6).contains(&dark), "page {number}: {dark} of it is not white");
+        assert_eq!(page["margin"], 255, "page {number} has a white margin");
     }
 }
 

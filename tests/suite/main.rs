@@ -15,6 +15,7 @@ mod forms;
 mod framing;
 mod health;
 mod hostile;
+mod joined;
 mod latency;
 mod links;
 mod manifest;

@@ -1,7 +1,8 @@
-//! Phases of recorded runs against the sends that their programs noted, of two runs one after the other, and patterns of generated and recorded traffic.
+//! Phases of recorded runs against the sends that their programs noted, of two runs one after the other (`joined`), and patterns of generated and recorded traffic.
 
+use crate::joined::{self, off_ns};
 use crate::recorded::profile;
-use crate::runs::{self, Run, decompressed};
+use crate::runs;
 use crate::tools::{ibscope, in_parallel, result};
 use ibscope::model::Profile;
 use ibscope::model::profile::TimelineRow;
@@ -10,111 +11,39 @@ use ibscope::report::phases::{self, Name, Phases};
 use ibscope_samples::{Framing, Kind, Pattern};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 fn phases(profile: &Profile) -> Phases {
     phases::phases(profile, &phases::Options::default())
 }
 
-/// Times of the first and the last send from one node to another, as the program noted them. In one run the tracer's own sends were noted too.
-fn main_loop(run: &Run) -> Option<[i64; 2]> {
-    let nodes = run.node_of_rank();
-    let mut times = Vec::new();
-    for rank in nodes.keys() {
-        let path = run.folder.join(format!("sends/sends.{rank}.csv.zst"));
-        let text = path.exists().then(|| String::from_utf8(decompressed(&path)).expect("text"))?;
-        for line in text.lines().skip(1) {
-            let fields: Vec<&str> = line.split(',').collect();
-            let node = |rank: &str| nodes[&rank.parse::<u32>().expect("rank")];
-            let is_tracer = run.name == "ompi-openib-bt.S-4x1" && ["17", "18"].contains(&fields[3]);
-            if node(fields[1]) != node(fields[2]) && !is_tracer {
-                times.push(fields[0].parse::<i64>().expect("time"));
-            }
-        }
-    }
-    Some([*times.iter().min()?, *times.iter().max()?])
-}
-
-/// How far a moment is from the nearest start or end of a phase.
-fn off_ns(phases: &Phases, time_ns: i64) -> i64 {
-    let bounds = phases.phases.iter().flat_map(|phase| [phase.from_ns, phase.to_ns]);
-    bounds.map(|bound| (bound - time_ns).abs()).min().expect("phases")
-}
-
 #[test]
 fn the_main_loop_is_found_within_a_window() {
-    let runs: Vec<(Run, [i64; 2])> =
-        runs::all().into_iter().filter_map(|run| main_loop(&run).map(|bounds| (run, bounds))).collect();
-    assert_eq!(runs.len(), 22);
+    let runs = joined::runs_with_sends();
     in_parallel(&runs, |_, (run, bounds)| {
         let found = phases(&profile(&[run.sink()]));
         for (what, time_ns) in ["first", "last"].into_iter().zip(bounds) {
-            // Score-P's own point-to-point messages follow the last send after 40 ms and look like more of these random ones.
-            if (run.name.as_str(), what) == ("scorep-ompi-rc-mixed-2x2", "last") {
-                continue;
-            }
             let off = off_ns(&found, *time_ns) as f64 / found.window_ns as f64;
             assert!(off <= 1.0, "{}: the {what} send is {off:.2} windows from the nearest bound", run.name);
         }
-        // Not by cutting everywhere: between the two there is none, or few in the random traffic of `mixed`.
+        // Not by cutting everywhere: between the two there is none, or few in the random traffic of `mixed` and between the pauses of a lossy run.
         let [first, last] = bounds.map(|ns| ns);
         let inside = found
             .phases
             .iter()
             .filter(|phase| phase.from_ns > first + found.window_ns && phase.from_ns < last - found.window_ns);
-        let most = if run.name.contains("mixed") { 3 } else { 0 };
+        let most = match run.name.as_str() {
+            name if name.contains("mixed") => 4,
+            "ompi-rc-loss1-ring2" => 2,
+            _ => 0,
+        };
         assert!(inside.count() <= most, "{}: {:?}", run.name, found.phases.len());
     });
 }
 
-/// A record of a sink: where it stands, its time, and whether it carries traffic: neither management nor an acknowledgement.
-struct Record {
-    at: usize,
-    us: i64,
-    is_traffic: bool,
-}
-
-fn records(file: &[u8]) -> Vec<Record> {
-    let word = |at: usize| i64::from(u32::from_le_bytes(file[at..at + 4].try_into().expect("word")));
-    let mut records = Vec::new();
-    let mut at = 24;
-    while at < file.len() {
-        // ERF and LRH stand before the BTH.
-        let bth = &file[at + 16 + 24..];
-        let is_acknowledge = bth[0] & 0x1F == 0x11;
-        let is_traffic = !is_acknowledge && u32::from_be_bytes([0, bth[5], bth[6], bth[7]]) > 1;
-        records.push(Record { at, us: word(at) * 1_000_000 + word(at + 4), is_traffic });
-        at += 16 + word(at + 8) as usize;
-    }
-    records
-}
-
-/// A capture of two sinks, the second 100 ms after the end of the first. Also when the traffic of the first ends, and when that of the second begins.
-fn one_after_the_other(runs: [&str; 2], folder: &Path) -> (PathBuf, [i64; 2]) {
-    let [first, mut second] = runs.map(|name| decompressed(&runs::named(name).sink()));
-    let (before, after) = (records(&first), records(&second));
-    let end_us = before.iter().map(|record| record.us).max().expect("records");
-    let shift_us = end_us + 100_000 - after.iter().map(|record| record.us).min().expect("records");
-    for Record { at, us, .. } in &after {
-        let us = us + shift_us;
-        second[*at..at + 4].copy_from_slice(&((us / 1_000_000) as u32).to_le_bytes());
-        second[at + 4..at + 8].copy_from_slice(&((us % 1_000_000) as u32).to_le_bytes());
-    }
-    let mut both = first;
-    both.extend_from_slice(&second[24..]);
-    let path = folder.join(format!("{}.{}.pcap", runs[0], runs[1]));
-    std::fs::write(&path, both).expect("write");
-    let traffic = |records: &[Record]| {
-        records.iter().filter(|record| record.is_traffic).map(|record| record.us).collect::<Vec<_>>()
-    };
-    let ends_us = traffic(&before).into_iter().max().expect("traffic");
-    let begins_us = traffic(&after).into_iter().min().expect("traffic") + shift_us;
-    (path, [ends_us * 1000, begins_us * 1000])
-}
-
+/// All pairs there are: `make soak`.
 #[test]
 fn two_runs_are_told_apart_within_a_window() {
-    let folder = tempfile::tempdir().expect("folder");
     let pairs = [
         ["ompi-openib-notrace-mixed-4x1", "scorep-ompi-rc-halo-4x1"],
         ["scorep-ompi-rc-halo-4x1", "ompi-rc-notrace-mixed-4x1"],
@@ -124,13 +53,14 @@ fn two_runs_are_told_apart_within_a_window() {
         ["ompi-rc-halo-2x2", "ompi-rc-mw-2x2"],
         ["ompi-rc-coll-2x2", "ompi-openib-mixed-2x2"],
         ["scorep-ompi-rc-comm-4x1", "scorep-ompi-rc-coll-4x1"],
+        // Rings before and after one that takes twenty times as long, and rings that end as others begin.
+        ["ompi-rc-loss1-ring2", "ompi-rc-ring2"],
+        ["ompi-openib-ring2", "ompi-rc-loss1-ring2"],
+        ["scorep-ompi-rc-ring-2x1", "ompi-openib-ring2"],
+        ["mpich-rc-ring2", "ompi-ud-ring2"],
     ];
-    in_parallel(&pairs, |_, runs| {
-        let (path, pause_ns) = one_after_the_other(*runs, folder.path());
-        let found = phases(&profile(&[path]));
-        let off = pause_ns.map(|ns| off_ns(&found, ns)).into_iter().min().expect("two") as f64 / found.window_ns as f64;
-        assert!(off <= 1.0, "{runs:?}: {off:.2} windows of {} ns", found.window_ns);
-    });
+    let pairs = pairs.map(|pair| pair.map(str::to_owned));
+    assert_eq!(joined::missed(&pairs), Vec::<String>::new());
 }
 
 /// The pattern of generated traffic, as one phase.

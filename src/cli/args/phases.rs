@@ -10,7 +10,7 @@ pub(in crate::cli) struct Phases {
     /// What patterns and matrices are of [default: ranks, or endpoints where most of the traffic has none]
     #[arg(long, value_enum)]
     pub(in crate::cli) by: Option<ByArg>,
-    /// Width of the windows that are compared: no cut is finer [default: a round width that makes at most 64 of them]
+    /// Width of the windows that are compared: phases begin at least so far apart [default: a round width that makes at most 64 of them]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(in crate::cli) window: Option<i64>,
     /// What csv holds; json holds everything

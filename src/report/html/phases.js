@@ -39,6 +39,6 @@ function drawPhases() {
     return [button, seconds(phase.from_ns), time(phase.to_ns - phase.from_ns), patternOf(phase), group(phase.messages), bytes(phase.bytes), perSecond(phase.wire_rate, true), collectives];
   });
   fill($("phase-table"), "Phases of the job", ["phase", "from [s]", "lasted", "pattern", "messages", phases[0].of_mpi ? "MPI bytes" : "payload", "wire rate", "collectives, at least"], rows);
-  $("phase-note").textContent = `Cut where the matrices of successive windows of ${time(window)} change; no cut is finer than that. A pattern has a name where only one fits, and is unknown otherwise. A number shows that phase in the matrix.`;
+  $("phase-note").textContent = `Cut where the matrices of successive windows of ${time(window)} change; phases begin at least that far apart. A pattern has a name where only one fits, and is unknown otherwise. A number shows that phase in the matrix.`;
 }
 drawn.push(drawPhases);

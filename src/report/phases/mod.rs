@@ -41,7 +41,7 @@ pub struct Options {
 pub struct Phases {
     /// What patterns and matrices are of.
     pub by: By,
-    /// Width of a window in nanoseconds: no cut is finer. 0 where there is no timeline.
+    /// Width of a window in nanoseconds: phases begin at least so far apart. 0 where there is no timeline.
     pub window_ns: i64,
     /// The first packet of the captures, from which times are told, in nanoseconds since the epoch.
     pub origin_ns: i64,
@@ -122,21 +122,22 @@ pub fn phases(profile: &Profile, options: &Options) -> Phases {
     let span_ns = windows::span_ns(profile, &pairs).unwrap_or_default();
     let width_ns = windows::width_ns(span_ns, profile.bin_ns, options.window_ns);
     found.window_ns = width_ns;
-    let windows = windows::windows(profile, &pairs, width_ns);
+    let step_ns = windows::step_ns(span_ns, profile.bin_ns, width_ns);
+    let steps = windows::windows(profile, &pairs, step_ns);
     let view = View::new(profile);
     let mut phase_of: BTreeMap<i64, usize> = BTreeMap::new();
-    for (index, range) in cuts::phases(&windows).into_iter().enumerate() {
-        let windows = &windows[range];
-        let (Some(first), Some(last)) = (windows.first(), windows.last()) else { continue };
+    for (index, range) in cuts::phases(&steps, step_ns, width_ns).into_iter().enumerate() {
+        let steps = &steps[range];
+        let (Some(first), Some(last)) = (steps.first(), steps.last()) else { continue };
         phase_of.extend((first.number..=last.number).map(|number| (number, index)));
-        let bound = |number: i64| number.saturating_mul(width_ns).clamp(span_ns.0, span_ns.1);
+        let bound = |number: i64| number.saturating_mul(step_ns).clamp(span_ns.0, span_ns.1);
         let (from_ns, to_ns) = (bound(first.number), bound(last.number.saturating_add(1)));
-        let pattern = pattern::name(&Graph::new(&view, &pairs, windows));
+        let pattern = pattern::name(&Graph::new(&view, &pairs, steps));
         let matrix = Matrix { by, selection: Selection::All, labels: Vec::new(), cells: BTreeMap::new() };
         let traffic = Traffic::default();
         found.phases.push(Phase { from_ns, to_ns, traffic, has_mpi: false, matrix, pattern, collectives: Vec::new() });
     }
-    add_up(profile, &pairs, &mut found, |time_ns| phase_of.get(&time_ns.div_euclid(width_ns)).copied());
+    add_up(profile, &pairs, &mut found, |time_ns| phase_of.get(&time_ns.div_euclid(step_ns)).copied());
     found
 }
 

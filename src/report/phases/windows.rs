@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Windows that a timeline is cut into where nothing else is asked for, at most.
 const DEFAULT_WINDOWS: i128 = 64;
-/// Windows at all: similarities are kept of each two of them.
+/// Windows, or steps of them, at all: similarities are kept of each two.
 const MOST_WINDOWS: i128 = 512;
 /// Payload that weighs as much as a message: a full packet.
 const PACKET_BYTES: f64 = 4096.0;
@@ -60,6 +60,14 @@ pub(super) fn width_ns(span_ns: (i64, i64), bin_ns: i64, wanted_ns: Option<i64>)
         powers.flat_map(|power| [1, 2, 5].map(|factor| factor * power)).find(|round| *round >= needed).unwrap_or(needed)
     };
     i64::try_from(width * bin_ns).unwrap_or(i64::MAX)
+}
+
+/// The width of the steps in which cuts are looked for, whole bins of the profile: no wider than a window, and at most 512 of them.
+pub(super) fn step_ns(span_ns: (i64, i64), bin_ns: i64, width_ns: i64) -> i64 {
+    let (bin_ns, length_ns) = (i128::from(bin_ns), i128::from(span_ns.1) - i128::from(span_ns.0));
+    let bins = |ns: i128| (ns + bin_ns - 1) / bin_ns;
+    let step_ns = bins((length_ns + MOST_WINDOWS - 1) / MOST_WINDOWS).max(1) * bin_ns;
+    i64::try_from(step_ns).unwrap_or(i64::MAX).min(width_ns)
 }
 
 /// The windows that are not empty, in the order of time.
