@@ -49,7 +49,10 @@ pub(super) fn run(args: &Report) -> anyhow::Result<ExitCode> {
     if let (Some(trace), Some(asked)) = (trace, &asked)
         && !asked.has_pairs()
     {
-        bail!("{}: a profile of Score-P has sums by rank alone; give the trace, or use `ibscope crosscheck`", trace.display());
+        bail!(
+            "{}: a profile of Score-P has sums by rank alone; give the trace, or use `ibscope crosscheck`",
+            trace.display()
+        );
     }
     let needs = Needs {
         no_mpi: false,

@@ -65,6 +65,7 @@ pub fn decode(batch: Batch, options: &Options, shards: usize) -> Decoded {
     let mut counts = BatchCounts::default();
     let mut framing = batch.framing.clone();
     let clock = options.clocks.get(batch.input as usize).copied().flatten();
+    let mut times = Times::NONE;
     framing.walk(&batch.bytes, |item| match item {
         Item::Record(record) => {
             let time_ns = match &clock {
@@ -73,6 +74,7 @@ pub fn decode(batch: Batch, options: &Options, shards: usize) -> Decoded {
             };
             let data_offset = data_offset(&batch.bytes, record.data);
             let place = (time_ns, data_offset);
+            times.add(time_ns);
             if !count(record, time_ns, options, &mut counts) {
                 return;
             }
@@ -85,6 +87,7 @@ pub fn decode(batch: Batch, options: &Options, shards: usize) -> Decoded {
         Item::Statistics(statistics) => counts.statistics.push(*statistics),
         Item::Other => {}
     });
+    times.finish(&mut counts);
     let steps_ns = framing.interfaces().iter().map(|interface| interface.resolution.step_ns());
     counts.counts.clock_ns = steps_ns.max().unwrap_or(0);
     Decoded { batch, shards: packets, counts }
@@ -107,7 +110,6 @@ fn shard_of(src: Endpoint, dst: Endpoint, shards: usize) -> usize {
 /// Counts a record; false where it lies outside the window.
 #[inline]
 fn count(record: &Record<'_>, time_ns: Option<i64>, options: &Options, counts: &mut BatchCounts) -> bool {
-    count_time(time_ns, counts);
     counts.counts.records += 1;
     if !options.covers(time_ns) {
         counts.counts.outside_window += 1;
@@ -205,20 +207,43 @@ fn is_group(endpoint: Endpoint) -> bool {
     endpoint.is_multicast() || endpoint.is_permissive()
 }
 
-#[inline]
-fn count_time(time_ns: Option<i64>, counts: &mut BatchCounts) {
-    let Some(time_ns) = time_ns else {
-        counts.counts.without_time += 1;
-        return;
-    };
-    match &mut counts.times_ns {
-        Some((_, last)) => {
-            counts.counts.time_backwards += u64::from(time_ns < *last);
-            *last = time_ns;
+/// The times of a batch's records, counted without asking at each whether it is the first.
+struct Times {
+    /// Of the first and the last record that has one; nothing where `earliest_ns` is above `latest_ns`.
+    first_ns: i64,
+    last_ns: i64,
+    earliest_ns: i64,
+    latest_ns: i64,
+    backwards: u64,
+    without: u64,
+}
+
+impl Times {
+    const NONE: Self =
+        Self { first_ns: 0, last_ns: i64::MIN, earliest_ns: i64::MAX, latest_ns: i64::MIN, backwards: 0, without: 0 };
+
+    #[inline]
+    fn add(&mut self, time_ns: Option<i64>) {
+        let Some(time_ns) = time_ns else {
+            self.without += 1;
+            return;
+        };
+        if self.earliest_ns > self.latest_ns {
+            self.first_ns = time_ns;
         }
-        None => counts.times_ns = Some((time_ns, time_ns)),
+        self.backwards += u64::from(time_ns < self.last_ns);
+        self.last_ns = time_ns;
+        self.earliest_ns = self.earliest_ns.min(time_ns);
+        self.latest_ns = self.latest_ns.max(time_ns);
     }
-    let (first, last) = (&mut counts.counts.first_time_ns, &mut counts.counts.last_time_ns);
-    *first = Some(first.map_or(time_ns, |first| first.min(time_ns)));
-    *last = Some(last.map_or(time_ns, |last| last.max(time_ns)));
+
+    fn finish(&self, counts: &mut BatchCounts) {
+        counts.counts.time_backwards = self.backwards;
+        counts.counts.without_time = self.without;
+        if self.earliest_ns <= self.latest_ns {
+            counts.times_ns = Some((self.first_ns, self.last_ns));
+            counts.counts.first_time_ns = Some(self.earliest_ns);
+            counts.counts.last_time_ns = Some(self.latest_ns);
+        }
+    }
 }

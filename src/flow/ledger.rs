@@ -53,6 +53,7 @@ pub(super) struct Entry {
 
 impl Ledger {
     /// Notes a packet that takes `span` sequence numbers from `psn` on (more than one for READ requests).
+    #[inline]
     pub(super) fn note(&mut self, psn: Psn, span: u32) -> Entry {
         let number = match self.runs.last() {
             None => i64::from(psn.value()),
@@ -101,15 +102,25 @@ impl Ledger {
         self.forgotten_holes + holes(&self.runs)
     }
 
+    #[inline]
     fn add(&mut self, start: i64, end: i64) -> u32 {
         self.high = self.high.max(end - 1);
-        // The next packet of a stream that is seen once, or one after a hole (coalesced ACKs leave many).
-        match self.runs.last_mut() {
-            Some(last) if last.end == start && last.count == 1 => {
-                last.end = end;
-                return 1;
-            }
+        // The next packet of a stream that is seen once.
+        if let Some(last) = self.runs.last_mut()
+            && last.end == start
+            && last.count == 1
+        {
+            last.end = end;
+            return 1;
+        }
+        self.add_elsewhere(start, end)
+    }
+
+    #[inline(never)]
+    fn add_elsewhere(&mut self, start: i64, end: i64) -> u32 {
+        match self.runs.last() {
             Some(last) if last.end > start => {}
+            // One after a hole: coalesced ACKs leave many.
             _ => {
                 self.bound();
                 self.runs.push(Run { start, end, count: 1 });

@@ -38,7 +38,7 @@ use echoes::Echoes;
 use envelopes::Envelopes;
 use foldhash::fast::FixedState;
 use health::Health;
-use ibscope_parsers::ib::Opcode;
+use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, Qpn};
 use ledger::Ledger;
 use messages::Messages;
@@ -174,9 +174,10 @@ impl Tracker {
         found.clear();
         found.extend(packets.iter().map(|packet| self.index.get(&ConnectionKey::of(packet)).copied()));
         for (packet, id) in packets.iter().zip(found) {
-            let connection = id.and_then(|id| self.connections.get(id as usize));
-            let ledger = connection.and_then(|connection| connection.ledgers.get(Turn::of(packet.opcode()) as usize));
-            black_box(ledger.map(Ledger::high));
+            // Requests are most of what comes, and the other ledgers are next to theirs.
+            black_box(
+                id.and_then(|id| self.connections.get(id as usize)).map(|connection| connection.ledgers[0].high()),
+            );
             if self.depth > Depth::Packets {
                 // Envelopes lie in the first lines of the payload.
                 let payload = packet.payload(batch_bytes);
@@ -195,11 +196,11 @@ impl Tracker {
         events: &mut Events,
     ) -> Seen {
         let opcode = packet.opcode();
-        let key = ConnectionKey::of(packet);
         let id = match known {
             Some(id) => id,
-            None => self.connection(&key),
+            None => self.connection(&ConnectionKey::of(packet)),
         };
+        let is_datagram = opcode.service() == Service::Ud;
         let turn = Turn::of(opcode);
         let span = self.span(packet, opcode);
         // The index has given this number.
@@ -214,27 +215,29 @@ impl Tracker {
         let counts_message = opcode.is_request() && !(opcode.is_first() || opcode.is_middle());
         let seen = Seen { connection: id, turn, occurrence, counts_message };
         if self.follows_health {
-            self.health(packet, &key, &seen, number, span);
+            self.health(packet, &seen, number, span);
         }
         if self.times && occurrence <= 2 && packet.kind() == Kind::Data && packet.time_ns != PacketRecord::NO_TIME {
             if matches!(turn, Turn::Request | Turn::Response) {
                 self.time_sight(id, packet, turn, (number, occurrence), &mut events.timings);
             }
             // What is seen for the first time votes first.
-            if occurrence == 2 && matches!(turn, Turn::Response | Turn::Acknowledge) && !key.is_datagram() {
+            if occurrence == 2 && matches!(turn, Turn::Response | Turn::Acknowledge) && !is_datagram {
                 self.time_answer(id, packet, occurrence, &mut events.timings);
             }
         }
         if occurrence != 1 || self.depth == Depth::Packets || packet.kind() != Kind::Data {
             return seen;
         }
-        if !key.is_datagram() {
+        if !is_datagram {
             // What asks for an ACK gets one with its PSN; READ requests and atomics get data with theirs.
             let wants_answer = packet.ack_requested() || opcode.is_read_request() || opcode.is_atomic();
             match turn {
-                Turn::Request if wants_answer => self.pairing.request(&key, id, packet.psn().value()),
+                Turn::Request if wants_answer => {
+                    self.pairing.request(&ConnectionKey::of(packet), id, packet.psn().value());
+                }
                 Turn::Response | Turn::Acknowledge => {
-                    self.pairing.answer(&key, id, packet.psn().value());
+                    self.pairing.answer(&ConnectionKey::of(packet), id, packet.psn().value());
                     if self.times && packet.time_ns != PacketRecord::NO_TIME {
                         self.time_answer(id, packet, occurrence, &mut events.timings);
                     }
@@ -317,13 +320,13 @@ impl Tracker {
 
     /// What the packet says of its connection's health. `number` and `span` are those of the ledger.
     #[inline]
-    fn health(&mut self, packet: &PacketRecord, key: &ConnectionKey, seen: &Seen, number: i64, span: u32) {
+    fn health(&mut self, packet: &PacketRecord, seen: &Seen, number: i64, span: u32) {
         let Connection { health, ledgers, ends, .. } = &mut self.connections[seen.connection as usize];
         if packet.marks().any() {
             health.marked(packet.marks(), seen.occurrence);
         }
         let crowded = match seen.turn {
-            Turn::Request if is_connected(key.service) => {
+            Turn::Request if is_connected(packet.opcode().service()) => {
                 health.request(number, span, seen.occurrence, packet.time_ns);
                 if seen.occurrence != 1 {
                     return;
@@ -389,8 +392,8 @@ impl Tracker {
 }
 
 /// Services whose requests run upwards by one number per connection: RC, UC, XRC.
-const fn is_connected(service: u8) -> bool {
-    matches!(service, 0 | 1 | 5)
+const fn is_connected(service: Service) -> bool {
+    matches!(service, Service::Rc | Service::Uc | Service::Xrc)
 }
 
 fn in_order(packet: &PacketRecord) -> (Endpoint, Endpoint) {
