@@ -163,7 +163,7 @@ impl Costs {
     fn apart(&self, a: Range<usize>, b: Range<usize>) -> f64 {
         let (of_a, of_b) = (self.weight(a.clone()), self.weight(b.clone()));
         let (inside_a, inside_b) = (self.sum(a.clone(), a.clone()), self.sum(b.clone(), b.clone()));
-        (inside_a / (of_a * of_a) + inside_b / (of_b * of_b)) / 2.0 - self.sum(a, b) / (of_a * of_b)
+        f64::midpoint(inside_a / (of_a * of_a), inside_b / (of_b * of_b)) - self.sum(a, b) / (of_a * of_b)
     }
 }
 
