@@ -1,4 +1,4 @@
-//! Phases of recorded runs against the sends that their programs noted, of two runs one after the other (`joined`), and patterns of generated and recorded traffic.
+//! Phases of recorded runs against the sends that their programs noted, of two runs one after the other, and patterns of generated and recorded traffic.
 
 use crate::joined::{self, off_ns};
 use crate::recorded::profile;
