@@ -11,7 +11,7 @@ use ibscope_parsers::link::{Located, locate};
 use crate::{Framing, Kind, Options, PairTotals, Totals, generate};
 
 fn options(framing: Framing, kind: Kind, mirror: u8) -> Options {
-    Options { framing, kind, bytes: 400_000, lids: 5, mirror, pattern: None, seed: 42 }
+    Options { framing, kind, bytes: 400_000, lids: 5, mirror, seed: 42, ..Options::default() }
 }
 
 fn all() -> impl Iterator<Item = Options> {
@@ -293,7 +293,7 @@ fn options_out_of_range_are_refused() {
 
 #[test]
 fn totals_are_sorted_as_numbers() {
-    let pair = PairTotals { messages: 1, payload_bytes: 2, wire_bytes: 3, packets: 4 };
+    let pair = PairTotals { messages: 1, payload_bytes: 2, wire_bytes: 3, packets: 4, repeats: 5, ..PairTotals::default() };
     let pairs = [((10, 9), pair), ((9, 10), pair), ((9, 300), pair)].into();
     let mut totals = Totals { framing: Framing::Native, records: 12, file_bytes: 100, pairs };
     let table = |totals: &Totals| {
@@ -301,9 +301,9 @@ fn totals_are_sorted_as_numbers() {
         totals.write_csv(&mut csv).unwrap();
         String::from_utf8(csv).unwrap()
     };
-    let header = "src,dst,messages,payload_bytes,wire_bytes,packets\n";
-    assert_eq!(table(&totals), format!("{header}9,10,1,2,3,4\n9,300,1,2,3,4\n10,9,1,2,3,4\n"));
+    let header = "src,dst,messages,payload_bytes,wire_bytes,packets,repeats\n";
+    assert_eq!(table(&totals), format!("{header}9,10,1,2,3,4,5\n9,300,1,2,3,4,5\n10,9,1,2,3,4,5\n"));
     totals.framing = Framing::Roce;
-    let rows = "10.77.0.9,10.77.0.10,1,2,3,4\n10.77.0.9,10.77.1.44,1,2,3,4\n10.77.0.10,10.77.0.9,1,2,3,4\n";
+    let rows = "10.77.0.9,10.77.0.10,1,2,3,4,5\n10.77.0.9,10.77.1.44,1,2,3,4,5\n10.77.0.10,10.77.0.9,1,2,3,4,5\n";
     assert_eq!(table(&totals), format!("{header}{rows}"));
 }
