@@ -54,11 +54,7 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// Connects the nodes: those between whom somebody sends, or without a pattern many to many. Takes the random numbers of all connections.
-    pub(crate) fn new(
-        options: &Options,
-        sends: Option<&[(u16, u16)]>,
-        random: &mut Random,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(options: &Options, sends: Option<&[(u16, u16)]>, random: &mut Random) -> io::Result<Self> {
         let nodes: Vec<(u16, u16)> = match sends {
             Some(sends) => {
                 let both: BTreeSet<_> = sends.iter().map(|(from, to)| (*from.min(to), *from.max(to))).collect();
@@ -69,7 +65,11 @@ impl Connections {
         let connections = nodes.len() as u64 * u64::from(options.qps);
         if connections > Options::MAX_CONNECTIONS {
             let most = Options::MAX_CONNECTIONS;
-            return Err(refuse(format!("{} pairs with {} queue pairs each: {most} are possible", nodes.len(), options.qps)));
+            return Err(refuse(format!(
+                "{} pairs with {} queue pairs each: {most} are possible",
+                nodes.len(),
+                options.qps
+            )));
         }
         let mut next_qpn = vec![FIRST_QPN; usize::from(options.lids) + 1];
         let mut first_qpn = |node: u16| {
@@ -171,5 +171,17 @@ impl Connections {
         let mut random = self.random.clone();
         random.skip(connection as u64 * DRAWS_PER_CONNECTION + index);
         random
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the limit of connections promises in bytes.
+    #[test]
+    fn a_connection_takes_24_bytes() {
+        assert_eq!(size_of::<[End; 2]>(), 24);
+        assert!(size_of::<Pair>() <= 150);
     }
 }

@@ -57,7 +57,8 @@ impl Traffic<'_> {
                 let out = Outgoing { request, msn: 0, dest_qp, is_repeat, is_promised: !is_repeat };
                 self.emit(connection, end, time_ns, out);
                 time_ns += PACKET_GAP_NS + self.layout.link_ns(request.template);
-                let is_lost = self.options.loss_ppm > 0 && self.fate.below(1_000_000) < u64::from(self.options.loss_ppm);
+                let is_lost =
+                    self.options.loss_ppm > 0 && self.fate.below(1_000_000) < u64::from(self.options.loss_ppm);
                 match lost {
                     None if is_lost => lost = Some(index),
                     None if request.is_last => self.connections.complete(connection, 1 - end),
@@ -95,14 +96,7 @@ impl Traffic<'_> {
     }
 
     /// A message of one packet that nothing was promised of.
-    pub(crate) fn send_one(
-        &mut self,
-        connection: usize,
-        end: usize,
-        template: u16,
-        words: Words,
-        time_ns: u64,
-    ) -> u64 {
+    pub(crate) fn send_one(&mut self, connection: usize, end: usize, template: u16, words: Words, time_ns: u64) -> u64 {
         self.promised_bytes += self.layout.record_bytes(template) * self.sights(connection);
         let psn = self.connections.request(connection, end);
         let request = Request { template, is_last: true, ack_req: true, psn, words };

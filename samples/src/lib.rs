@@ -134,7 +134,11 @@ impl Options {
             return refuse(format!("mirror {}: a packet can stand in the file 1 or 2 times", self.mirror));
         }
         if self.loss_ppm > Self::MAX_LOSS_PPM {
-            return refuse(format!("loss of {} in a million: at most {} are possible", self.loss_ppm, Self::MAX_LOSS_PPM));
+            return refuse(format!(
+                "loss of {} in a million: at most {} are possible",
+                self.loss_ppm,
+                Self::MAX_LOSS_PPM
+            ));
         }
         if self.sinks == 0 || self.sinks > self.lids {
             return refuse(format!("{} sinks: 1 to {} are possible, one per endpoint", self.sinks, self.lids));
@@ -144,7 +148,10 @@ impl Options {
         }
         if self.qps == 0 || self.stack != Stack::None && self.qps > Self::MAX_QPS_OF_A_STACK {
             let most = Self::MAX_QPS_OF_A_STACK;
-            return refuse(format!("{} queue pairs per pair of ports: at least 1, at most {most} with a stack", self.qps));
+            return refuse(format!(
+                "{} queue pairs per pair of ports: at least 1, at most {most} with a stack",
+                self.qps
+            ));
         }
         Ok(())
     }

@@ -76,7 +76,11 @@ fn bytes(text: &str) -> Result<u64, String> {
 fn percent(text: &str) -> Result<u32, String> {
     let percent: f64 = text.parse().map_err(|error| format!("{error}"))?;
     let most = f64::from(Options::MAX_LOSS_PPM) / 1e4;
-    if (0.0..=most).contains(&percent) { Ok((percent * 1e4).round() as u32) } else { Err(format!("0 to {most} are possible")) }
+    if (0.0..=most).contains(&percent) {
+        Ok((percent * 1e4).round() as u32)
+    } else {
+        Err(format!("0 to {most} are possible"))
+    }
 }
 
 /// The captures of the sinks: the number comes before the last extension.
@@ -126,7 +130,9 @@ fn main() -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::bytes;
+    use std::path::{Path, PathBuf};
+
+    use super::{bytes, percent, places};
 
     #[test]
     fn sizes() {
@@ -139,5 +145,20 @@ mod tests {
         for wrong in ["", "K", "1.5G", "-1", "1KB", "99999999T"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(["0", "0.5", "1", "50"].map(percent), [0, 5_000, 10_000, 500_000].map(Ok));
+        for wrong in ["", "-1", "50.1", "NaN", "1%"] {
+            assert!(percent(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn files_of_sinks() {
+        assert_eq!(places(Path::new("a/b.pcap"), 1), [PathBuf::from("a/b.pcap")]);
+        assert_eq!(places(Path::new("a/b.pcap"), 2), ["a/b.0.pcap", "a/b.1.pcap"].map(PathBuf::from));
+        assert_eq!(places(Path::new("b"), 2), ["b.0", "b.1"].map(PathBuf::from));
     }
 }

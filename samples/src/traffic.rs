@@ -168,7 +168,10 @@ impl<'a> Traffic<'a> {
         let ends = self.connections.busy(connection);
         let is_free = ends.iter().enumerate().all(|(other, is_busy)| !(**is_busy && (takes_both || other == end)));
         if is_free || !busy {
-            ends.into_iter().enumerate().filter(|(other, _)| takes_both || *other == end).for_each(|(_, is_busy)| *is_busy = busy);
+            ends.into_iter()
+                .enumerate()
+                .filter(|(other, _)| takes_both || *other == end)
+                .for_each(|(_, is_busy)| *is_busy = busy);
         }
         is_free
     }
