@@ -53,7 +53,8 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Connects the nodes: those between whom somebody sends, or without a pattern many to many. Takes the random numbers of all connections.
+    /// Connects the nodes: those between whom somebody sends, or without a pattern many to many. Takes the random numbers of all
+    /// connections.
     pub(crate) fn new(options: &Options, sends: Option<&[(u16, u16)]>, random: &mut Random) -> io::Result<Self> {
         let nodes: Vec<(u16, u16)> = match sends {
             Some(sends) => {

@@ -103,7 +103,8 @@ impl Traffic<'_> {
         self.deliver(connection, end, &[request], false, time_ns)
     }
 
-    /// The two nodes introduce themselves to each other, if they have not begun to, connection by connection. Returns when they know each other.
+    /// The two nodes introduce themselves to each other, if they have not begun to, connection by connection. Returns when they know each
+    /// other.
     pub(crate) fn introduce(&mut self, pair: usize, mut time_ns: u64) -> u64 {
         let Some(template) = self.layout.introduction.filter(|_| self.connections.pairs[pair].ready_ns == 0) else {
             return self.connections.pairs[pair].ready_ns;

@@ -1,7 +1,7 @@
 //! Synthetic captures of any size, of which it is known what they hold.
 //!
-//! [`generate`] streams a capture file into a writer ([`generate_at_sinks`]: several) and returns the totals per pair of endpoints. Memory does not grow
-//! with the file: packets are rendered from templates whose CRCs are corrected for the fields that change. The same
+//! [`generate`] streams a capture file into a writer ([`generate_at_sinks`]: several) and returns the totals per pair of endpoints. Memory
+//! does not grow with the file: packets are rendered from templates whose CRCs are corrected for the fields that change. The same
 //! [`Options`] give the same bytes.
 //!
 //! Two framings (native InfiniBand as ibdump writes it, and RoCEv2), two kinds of traffic over reliable connections with or without the
@@ -51,8 +51,8 @@ pub struct Options {
     pub framing: Framing,
     /// What traffic.
     pub kind: Kind,
-    /// Size of the file in bytes, or of all files together. No message is begun once those under way reach it, and every message is completed:
-    /// the file is never shorter, and without loss less than 450 KB longer.
+    /// Size of the file in bytes, or of all files together. No message is begun once those under way reach it, and every message is
+    /// completed: the file is never shorter, and without loss less than 450 KB longer.
     pub bytes: u64,
     /// Number of endpoints, 2 to [`Options::MAX_LIDS`]. Native: LIDs 1 to N. RoCEv2: node n is 10.77.0.0 + n.
     pub lids: u16,
@@ -181,7 +181,8 @@ pub fn generate(options: &Options, out: &mut impl Write) -> io::Result<Totals> {
 ///
 /// # Errors
 ///
-/// `InvalidInput` for options out of range or another number of writers than of sinks (nothing is written then), and whatever a writer returns.
+/// `InvalidInput` for options out of range or another number of writers than of sinks (nothing is written then), and whatever a writer
+/// returns.
 pub fn generate_at_sinks<W: Write>(options: &Options, outs: &mut [W]) -> io::Result<Totals> {
     options.check()?;
     if outs.len() != usize::from(options.sinks) {

@@ -2,11 +2,15 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Parser;
 use ibscope_samples::{Framing, Kind, Options, Pattern, Stack, generate, generate_at_sinks};
+
+/// Snap lengths that make sense.
+const SNAPLENS: RangeInclusive<i64> = Options::MIN_SNAPLEN as i64..=0xFFFF;
 
 /// Writes a synthetic capture of any size. The same options give the same bytes.
 #[derive(Parser)]
@@ -40,7 +44,7 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     sinks: u16,
     /// Bytes of a packet that are captured, at most; on native InfiniBand 16 of them are the ERF header
-    #[arg(long, value_name = "BYTES", default_value_t = 0xFFFF, value_parser = clap::value_parser!(u32).range(i64::from(Options::MIN_SNAPLEN)..=0xFFFF))]
+    #[arg(long, value_name = "BYTES", default_value_t = 0xFFFF, value_parser = clap::value_parser!(u32).range(SNAPLENS))]
     snaplen: u32,
     /// Queue pairs that each two connected ports have at either end; a connection takes 24 bytes of memory
     #[arg(long, value_name = "N", default_value_t = 3)]

@@ -1,9 +1,10 @@
 //! What MPI libraries put in front of data, and how they introduce connections: payloads and which of their bytes differ from message to
 //! message.
 //!
-//! Open MPI's `ob1` over the `openib` BTL (layout of 4.1, connected by `udcm`) and UCX over RC verbs as Open MPI's `pml/ucx` uses it. Messages of
-//! several packets are asked for first, and the sender writes them where the receiver says: RNDV, PUT, RDMA WRITE, FIN with `ob1`, and ready to
-//! send, ready to receive, RDMA WRITE, all written with UCX. All of it is on `MPI_COMM_WORLD`, little-endian as on x86-64.
+//! Open MPI's `ob1` over the `openib` BTL (layout of 4.1, connected by `udcm`) and UCX over RC verbs as Open MPI's `pml/ucx` uses it.
+//! Messages of several packets are asked for first, and the sender writes them where the receiver says: RNDV, PUT, RDMA WRITE, FIN with
+//! `ob1`, and ready to send, ready to receive, RDMA WRITE, all written with UCX. All of it is on `MPI_COMM_WORLD`, little-endian as on
+//! x86-64.
 
 /// Which MPI library sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, clap::ValueEnum)]
@@ -178,8 +179,8 @@ fn ob1_match(kind: u64) -> Content {
     head.le(4, 0).vary(4, 0, RANK, 4).le(4, 0).vary(4, 0, TAG, 2).le(2, 0).vary(2, 0, SEQUENCE, 2)
 }
 
-/// Active message and Open MPI's tag: context in bits 0 to 19, rank in 20 to 39, MPI tag from 40 on. Ranks are below 65536, so they reach over
-/// three bytes of the tag.
+/// Active message and Open MPI's tag: context in bits 0 to 19, rank in 20 to 39, MPI tag from 40 on. Ranks are below 65536, so they reach
+/// over three bytes of the tag.
 fn ucx_tag(id: u64) -> Content {
     let tagged = Content::default().le(1, id).le(8, 0).vary(8, 5, TAG, 2);
     let start = tagged.payload.len() - 8;

@@ -59,7 +59,8 @@ impl Totals {
         out.flush()
     }
 
-    /// Writes `src,dst,messages,bytes`: the MPI messages from rank to rank, sorted as numbers. Rank r is on node r + 1; a pair without messages is left out.
+    /// Writes `src,dst,messages,bytes`: the MPI messages from rank to rank, sorted as numbers. Rank r is on node r + 1; a pair without
+    /// messages is left out.
     pub fn write_ranks_csv(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "src,dst,messages,bytes")?;
         for (&(src, dst), pair) in self.pairs.iter().filter(|(_, pair)| pair.mpi_messages > 0) {

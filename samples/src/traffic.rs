@@ -98,8 +98,8 @@ impl<'a> Traffic<'a> {
         })
     }
 
-    /// Runs to the end; `seen` gets every packet at every mirrored port with the sink that mirrors it, in order of time (nanoseconds since the
-    /// epoch). Returns the totals per (source, destination).
+    /// Runs to the end; `seen` gets every packet at every mirrored port with the sink that mirrors it, in order of time (nanoseconds since
+    /// the epoch). Returns the totals per (source, destination).
     pub(crate) fn run(
         mut self,
         mut seen: impl FnMut(u64, u16, &Packet) -> io::Result<()>,
@@ -176,7 +176,8 @@ impl<'a> Traffic<'a> {
         is_free
     }
 
-    /// A new message on a direction that is free, not before its nodes have introduced themselves; nothing when the file will be long enough.
+    /// A new message on a direction that is free, not before its nodes have introduced themselves; nothing when the file will be long
+    /// enough.
     fn open(&mut self, time_ns: &mut u64) -> Option<Stream> {
         if self.is_long_enough() {
             return None;

@@ -189,7 +189,8 @@ fn datagrams_introduce_queue_pairs() {
     }
 }
 
-/// UCX: the first request each way on every connection names both endpoints and the sender's worker, which is one per node, and its queue pair.
+/// UCX: the first request each way on every connection names both endpoints and the sender's worker, which is one per node, and its queue
+/// pair.
 #[test]
 fn wireup_comes_first() {
     for options in jobs().filter(|options| options.stack == Stack::Ucx) {
