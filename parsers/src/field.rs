@@ -13,6 +13,7 @@ impl Lid {
 
     /// True for 0xC000 to 0xFFFE.
     #[must_use]
+    #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0 >= 0xC000 && self.0 != 0xFFFF
     }
@@ -119,6 +120,7 @@ impl Endpoint {
 
     /// The port with this LID.
     #[must_use]
+    #[inline]
     pub const fn from_lid(lid: Lid) -> Self {
         Self { high: Self::LID_PREFIX, low: lid.0 as u64 }
     }
@@ -132,12 +134,14 @@ impl Endpoint {
 
     /// The host with this IPv4 address.
     #[must_use]
+    #[inline]
     pub const fn from_ipv4(address: [u8; 4]) -> Self {
         Self { high: 0, low: 0xFFFF_0000_0000 | u32::from_be_bytes(address) as u64 }
     }
 
     /// The LID, where this is one.
     #[must_use]
+    #[inline]
     pub const fn lid(self) -> Option<Lid> {
         if self.high == Self::LID_PREFIX { Some(Lid(self.low as u16)) } else { None }
     }
@@ -156,6 +160,7 @@ impl Endpoint {
 
     /// A well-mixed 64-bit value of the address, for dealing endpoints to buckets; the same on every machine.
     #[must_use]
+    #[inline]
     pub const fn hash64(self) -> u64 {
         let mixed = (self.high ^ self.low.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         mixed ^ mixed >> 32
@@ -163,17 +168,21 @@ impl Endpoint {
 
     /// True for multicast LIDs, multicast GIDs and IP addresses, and the IPv4 broadcast address.
     #[must_use]
+    #[inline]
     pub const fn is_multicast(self) -> bool {
-        match (self.lid(), self.ip()) {
-            (Some(lid), _) => lid.is_multicast(),
-            (None, Some(IpAddr::V4(ip))) => ip.is_multicast() || ip.is_broadcast(),
-            (None, Some(IpAddr::V6(ip))) => ip.is_multicast(),
-            (None, None) => false,
+        if let Some(lid) = self.lid() {
+            return lid.is_multicast();
+        }
+        match self.ip() {
+            Some(IpAddr::V4(ip)) => ip.is_multicast() || ip.is_broadcast(),
+            Some(IpAddr::V6(ip)) => ip.is_multicast(),
+            None => false,
         }
     }
 
     /// True for the permissive LID.
     #[must_use]
+    #[inline]
     pub const fn is_permissive(self) -> bool {
         matches!(self.lid(), Some(Lid::PERMISSIVE))
     }

@@ -86,6 +86,8 @@ pub(super) struct Needs {
     pub(super) times: bool,
     /// Sizes of packets and messages are kept.
     pub(super) sizes: bool,
+    /// Digests of the inputs are shown.
+    pub(super) digests: bool,
 }
 
 /// Reads a profile, or makes one of captures without keeping it.
@@ -122,6 +124,7 @@ pub(super) fn profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> an
     options.read_health = needs.health;
     options.check_icrc = needs.health;
     options.bin_ns = needs.bin_ns;
+    options.xxh3 = needs.digests;
     analyze(inputs, &options)
 }
 

@@ -28,7 +28,14 @@ pub(super) fn run(args: &Report) -> anyhow::Result<ExitCode> {
     input::check(inputs)?;
     input::whole(inputs, reading, "health, sizes and latencies")?;
     let page = Output::open(Some(output), &input::files(inputs, reading))?;
-    let needs = Needs { no_mpi: false, bin_ns: Some(pipeline::DEFAULT_BIN_NS), health: true, times: true, sizes: true };
+    let needs = Needs {
+        no_mpi: false,
+        bin_ns: Some(pipeline::DEFAULT_BIN_NS),
+        health: true,
+        times: true,
+        sizes: true,
+        digests: true,
+    };
     let profile = input::profile(inputs, reading, needs)?;
     let name = inputs[0].file_name().unwrap_or(inputs[0].as_os_str()).to_string_lossy();
     if let Some(page) = page {

@@ -18,19 +18,16 @@ pub fn inspect(batch: &Batch, options: &Options) -> (Vec<InspectedPacket>, Cover
     let mut counts = BatchCounts::default();
     let mut framing = batch.framing.clone();
     let mut frame = batch.first_record;
-    let mut at = 0;
-    while let Some(rest) = batch.bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        let Ok((item, length)) = framing.next(rest) else { break };
-        at += length;
-        let Item::Record(record) = item else { continue };
+    framing.walk(&batch.bytes, |item| {
+        let Item::Record(record) = item else { return };
         frame += 1;
         counts.counts.records += 1;
-        if !options.covers(time_ns(&record)) {
-            continue;
+        if !options.covers(time_ns(record)) {
+            return;
         }
         let found = match link::locate(record.link_type, record.data, record.original_bytes) {
-            Ok(Located::Infiniband(location)) => packet(frame, &record, &location),
-            Ok(Located::Other(_)) => continue,
+            Ok(Located::Infiniband(location)) => packet(frame, record, &location),
+            Ok(Located::Other(_)) => return,
             Err(error) => Err(error),
         };
         match found {
@@ -40,7 +37,7 @@ pub fn inspect(batch: &Batch, options: &Options) -> (Vec<InspectedPacket>, Cover
             }
             Err(error) => *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1,
         }
-    }
+    });
     (packets, counts.into_coverage())
 }
 

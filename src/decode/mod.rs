@@ -11,9 +11,9 @@ use crate::model::coverage::BatchCounts;
 use crate::model::{Batch, Clock, Coverage, Kind, Marks, PacketRecord};
 use health::FLOW_CONTROL;
 use ibscope_parsers::frame::{Item, Record};
-use ibscope_parsers::ib::Packet;
 use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc, verify_vcrc};
-use ibscope_parsers::link::{self, Located, Location, NotInfiniband};
+use ibscope_parsers::link::{Location, NotInfiniband};
+use ibscope_parsers::{Brief, Content, Endpoint};
 
 /// What to decode, and which part of the time.
 #[derive(Clone, Debug)]
@@ -65,87 +65,95 @@ pub fn decode(batch: Batch, options: &Options, shards: usize) -> Decoded {
     let mut counts = BatchCounts::default();
     let mut framing = batch.framing.clone();
     let clock = options.clocks.get(batch.input as usize).copied().flatten();
-    let mut at = 0;
-    while let Some(rest) = batch.bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        let Ok((item, length)) = framing.next(rest) else { break };
-        match item {
-            Item::Record(record) => {
-                let time_ns = match &clock {
-                    Some(clock) => time_ns(&record).map(|time_ns| clock.corrected_ns(time_ns)),
-                    None => time_ns(&record),
-                };
-                let packet = packet(&record, (time_ns, at + data_offset(rest, record.data)), options, &mut counts);
-                if let Some(packet) = packet
-                    && let Some(shard) = packets.get_mut(shard_of(&packet, shards))
-                {
-                    shard.push(packet);
-                }
+    framing.walk(&batch.bytes, |item| match item {
+        Item::Record(record) => {
+            let time_ns = match &clock {
+                Some(clock) => time_ns(record).map(|time_ns| clock.corrected_ns(time_ns)),
+                None => time_ns(record),
+            };
+            let data_offset = data_offset(&batch.bytes, record.data);
+            let place = (time_ns, data_offset);
+            if !count(record, time_ns, options, &mut counts) {
+                return;
             }
-            Item::Statistics(statistics) => counts.statistics.push(statistics),
-            Item::Other => {}
+            // The packet of a common shape stays in registers: the other way has a copy of its own of what follows.
+            match Brief::quick(record) {
+                Some(brief) => packet(&brief, record, place, options, &mut counts, &mut packets),
+                None => unusual(record, place, options, &mut counts, &mut packets),
+            }
         }
-        at += length;
-    }
+        Item::Statistics(statistics) => counts.statistics.push(*statistics),
+        Item::Other => {}
+    });
     let steps_ns = framing.interfaces().iter().map(|interface| interface.resolution.step_ns());
     counts.counts.clock_ns = steps_ns.max().unwrap_or(0);
     Decoded { batch, shards: packets, counts }
 }
 
-/// Where `data` starts within `rest`, of which it is a part.
-fn data_offset(rest: &[u8], data: &[u8]) -> usize {
-    data.as_ptr().addr().wrapping_sub(rest.as_ptr().addr())
+/// Where `data` starts within `bytes`, of which it is a part.
+#[inline]
+fn data_offset(bytes: &[u8], data: &[u8]) -> usize {
+    data.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr())
 }
 
 /// Endpoints in either order give the same shard.
-fn shard_of(packet: &PacketRecord, shards: usize) -> usize {
-    let (a, b) = (packet.src.hash64(), packet.dst.hash64());
-    // The sum is symmetric; the multiplication spreads its low bits to the top.
-    (a.wrapping_add(b).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize % shards
+#[inline]
+fn shard_of(src: Endpoint, dst: Endpoint, shards: usize) -> usize {
+    // The sum is symmetric; the multiplication spreads its low bits to the top, and the upper half of a product is as good as a remainder.
+    let mixed = src.hash64().wrapping_add(dst.hash64()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    ((mixed * shards as u64) >> 32) as usize
 }
 
-fn packet(
-    record: &Record<'_>,
-    (time_ns, data_offset): (Option<i64>, usize),
-    options: &Options,
-    counts: &mut BatchCounts,
-) -> Option<PacketRecord> {
+/// Counts a record; false where it lies outside the window.
+#[inline]
+fn count(record: &Record<'_>, time_ns: Option<i64>, options: &Options, counts: &mut BatchCounts) -> bool {
     count_time(time_ns, counts);
     counts.counts.records += 1;
     if !options.covers(time_ns) {
         counts.counts.outside_window += 1;
-        return None;
+        return false;
     }
     // As it was stamped: corrected, times that differ may become one.
     if let Some(time_ns) = record.time_ns {
         counts.stamps.add(time_ns, record.original_bytes);
     }
-    let location = match link::locate(record.link_type, record.data, record.original_bytes) {
-        Ok(Located::Infiniband(location)) => location,
-        Ok(Located::Other(what)) => {
+    true
+}
+
+/// A record of any shape, or of none.
+#[inline(never)]
+fn unusual(
+    record: &Record<'_>,
+    place: (Option<i64>, usize),
+    options: &Options,
+    counts: &mut BatchCounts,
+    shards: &mut [Vec<PacketRecord>],
+) {
+    match Brief::read(record) {
+        Ok(Content::Infiniband(brief)) => packet(&brief, record, place, options, counts, shards),
+        Ok(Content::Other(what)) => {
             *counts.other.entry(what).or_default() += 1;
             if what == NotInfiniband::EtherType(FLOW_CONTROL) {
                 health::count_pause(record, counts);
             }
-            return None;
         }
-        Err(error) => {
-            *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1;
-            return None;
-        }
-    };
-    let headers = match Packet::parse_lax(record.data, &location) {
-        // A packet that the capture cut is counted with its true lengths; one that contradicts itself is not.
-        Ok(Packet { stop: Some(error), .. }) if !error.is_truncated() => Err(error),
-        parsed => parsed,
-    };
-    let headers = match headers {
-        Ok(headers) => headers,
-        Err(error) => {
-            *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1;
-            return None;
-        }
-    };
-    let kind = if headers.bth.dest_qp.is_management() {
+        Err(error) => *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1,
+    }
+}
+
+/// Counts a packet and puts it into its shard.
+#[expect(clippy::inline_always, reason = "a copy of its own for packets that are in registers")]
+#[inline(always)]
+fn packet(
+    brief: &Brief,
+    record: &Record<'_>,
+    (time_ns, data_offset): (Option<i64>, usize),
+    options: &Options,
+    counts: &mut BatchCounts,
+    shards: &mut [Vec<PacketRecord>],
+) {
+    let Brief { location, bth, .. } = brief;
+    let kind = if bth.dest_qp.is_management() {
         counts.counts.management += 1;
         Kind::Management
     } else if is_group(location.src) || is_group(location.dst) {
@@ -156,20 +164,22 @@ fn packet(
     };
     counts.counts.infiniband += 1;
     counts.counts.truncated += u64::from(record.data.len() < location.start + location.ib_bytes);
-    counts.counts.unknown_opcode += u64::from(!headers.bth.opcode.is_known());
-    let damage = if options.check_icrc { check(record.data, &location, &mut counts.counts) } else { Marks::default() };
-    let marks = damage.and(health::congestion(record.data, &location, &headers.bth));
+    counts.counts.unknown_opcode += u64::from(!bth.opcode.is_known());
+    let damage = if options.check_icrc { check(record.data, location, &mut counts.counts) } else { Marks::default() };
+    let marks = damage.and(health::congestion(record.data, location, bth));
+    let shard = shard_of(location.src, location.dst, shards.len());
+    let Some(shard) = shards.get_mut(shard) else { return };
     let packet = PacketRecord::new(
         time_ns.unwrap_or(PacketRecord::NO_TIME),
         (location.src, location.dst),
-        (headers.bth.opcode, headers.bth.dest_qp),
-        (kind, headers.bth.psn, headers.bth.ack_req),
+        (bth.opcode, bth.dest_qp),
+        (kind, bth.psn, bth.ack_req),
         location.wire_bytes,
-        extension(&headers),
-        (data_offset + headers.payload_offset) as u32,
-        (headers.payload_bytes as u16, headers.payload.len() as u16),
+        brief.extension,
+        (data_offset + brief.payload_offset) as u32,
+        (brief.payload_bytes as u16, brief.captured_payload_bytes as u16),
     );
-    Some(packet.marked(marks))
+    shard.push(packet.marked(marks));
 }
 
 /// Compares both check sums with the packet's bytes, as far as they were captured.
@@ -184,27 +194,18 @@ fn check(data: &[u8], location: &Location, counts: &mut Coverage) -> Marks {
     Marks::ICRC_BAD.when(icrc_bad).and(Marks::VCRC_BAD.when(vcrc_bad))
 }
 
-/// The one word of the extension headers that flows need.
-fn extension(headers: &Packet<'_>) -> u32 {
-    let ext = &headers.ext;
-    if let Some(deth) = ext.deth {
-        deth.src_qp.value()
-    } else if let Some(reth) = ext.reth {
-        reth.dma_len
-    } else {
-        ext.aeth.map_or(0, |aeth| u32::from(aeth.syndrome) << 24 | aeth.msn)
-    }
-}
-
 /// The time of a record. One at the end of what 64 bits hold is not to be taken for none, nor to lie outside every window.
+#[inline]
 fn time_ns(record: &Record<'_>) -> Option<i64> {
     record.time_ns.map(|time_ns| time_ns.clamp(PacketRecord::NO_TIME + 1, i64::MAX - 1))
 }
 
-fn is_group(endpoint: ibscope_parsers::Endpoint) -> bool {
+#[inline]
+fn is_group(endpoint: Endpoint) -> bool {
     endpoint.is_multicast() || endpoint.is_permissive()
 }
 
+#[inline]
 fn count_time(time_ns: Option<i64>, counts: &mut BatchCounts) {
     let Some(time_ns) = time_ns else {
         counts.counts.without_time += 1;

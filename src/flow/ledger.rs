@@ -11,6 +11,7 @@
 //! ```
 
 use ibscope_parsers::Psn;
+use smallvec::SmallVec;
 
 /// Most runs that are kept per ledger. A packet older than all of them counts as new.
 const MAX_RUNS: usize = 128;
@@ -24,7 +25,8 @@ pub(super) const MAX_HOLE: i64 = 1 << 16;
 /// Counts per PSN, unwrapped from `BITS` bits to 64.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
-    runs: Vec<Run>,
+    /// Nearly all connections have one or two: these lie here, where they are found without another look into memory.
+    runs: SmallVec<[Run; 2]>,
     /// Largest unwrapped number seen.
     high: i64,
     overflowed: bool,
@@ -189,7 +191,8 @@ impl Ledger {
             put(Run { start: at, end, count: 1 });
             occurrence.get_or_insert(1);
         }
-        self.runs.splice(first..last, pieces);
+        self.runs.drain(first..last);
+        self.runs.insert_many(first, pieces);
         occurrence.unwrap_or(1)
     }
 

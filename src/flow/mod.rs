@@ -46,6 +46,7 @@ use nccl::Nccl;
 use pairing::Pairing;
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
+use std::hint::black_box;
 use timing::Clock;
 
 /// Path MTU that is assumed for the span of a READ request while none is known: the largest, so that a span is never
@@ -166,14 +167,41 @@ impl Tracker {
         self.index.hasher().hash_one((salt, message.psn))
     }
 
-    /// Takes the next packet. `batch_bytes` are those of its batch; what it shows is added to `events`.
-    pub fn packet(&mut self, packet: &PacketRecord, batch_bytes: &[u8], events: &mut Events) -> Seen {
+    /// Finds the connections of packets that come next, `None` for those that are new, and touches what [`Tracker::packet`] will need: a
+    /// processor waits for memory once for all of them and not for each.
+    pub fn look_ahead(&self, packets: &[PacketRecord], batch_bytes: &[u8], found: &mut Vec<Option<u32>>) {
+        found.clear();
+        found.extend(packets.iter().map(|packet| self.index.get(&ConnectionKey::of(packet)).copied()));
+        for (packet, id) in packets.iter().zip(found) {
+            let connection = id.and_then(|id| self.connections.get(id as usize));
+            let ledger = connection.and_then(|connection| connection.ledgers.get(Turn::of(packet.opcode()) as usize));
+            black_box(ledger.map(Ledger::high));
+            if self.depth > Depth::Packets {
+                // Envelopes lie in the first lines of the payload.
+                let payload = packet.payload(batch_bytes);
+                black_box((payload.first().copied(), payload.get(40).copied()));
+            }
+        }
+    }
+
+    /// Takes the next packet. `known` is its connection, where that has been found before; `batch_bytes` are those of its batch; what it
+    /// shows is added to `events`.
+    pub fn packet(
+        &mut self,
+        packet: &PacketRecord,
+        known: Option<u32>,
+        batch_bytes: &[u8],
+        events: &mut Events,
+    ) -> Seen {
         let opcode = packet.opcode();
         let key = ConnectionKey::of(packet);
-        let id = self.connection(key);
+        let id = match known {
+            Some(id) => id,
+            None => self.connection(&key),
+        };
         let turn = Turn::of(opcode);
         let span = self.span(packet, opcode);
-        // `connection` has just given this number.
+        // The index has given this number.
         let connection = &mut self.connections[id as usize];
         let (number, occurrence) = if let Some(ledger) = connection.ledgers.get_mut(turn as usize) {
             let entry = ledger.note(packet.psn(), span);
@@ -329,9 +357,10 @@ impl Tracker {
         }
     }
 
-    fn connection(&mut self, key: ConnectionKey) -> u32 {
-        // Looked up first: nearly every packet's connection is known, and a look-up is much cheaper than an entry.
-        if let Some(id) = self.index.get(&key) {
+    /// The connection with this key, made where it is new.
+    #[cold]
+    fn connection(&mut self, key: &ConnectionKey) -> u32 {
+        if let Some(id) = self.index.get(key) {
             return *id;
         }
         let id = self.connections.len() as u32;
@@ -341,7 +370,7 @@ impl Tracker {
         }
         let salt = self.index.hasher().hash_one(key);
         self.connections.push(Connection { salt, ..Connection::default() });
-        self.index.insert(key, id);
+        self.index.insert(*key, id);
         id
     }
 

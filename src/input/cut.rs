@@ -186,17 +186,8 @@ impl Capture {
 
     /// Walks the records in the buffer: the length of the whole ones, and why it stopped if not at the very end.
     fn walk(&mut self) -> (usize, Option<ParseError>) {
-        let mut at = 0;
-        while at < self.filled {
-            match self.framing.next(&self.buffer[at..self.filled]) {
-                Ok((item, length)) => {
-                    self.records += u64::from(matches!(item, Item::Record(_)));
-                    at += length;
-                }
-                Err(error) => return (at, Some(error)),
-            }
-        }
-        (at, None)
+        let Self { framing, buffer, filled, records, .. } = self;
+        framing.walk(&buffer[..*filled], |item| *records += u64::from(matches!(item, Item::Record(_))))
     }
 
     fn why(&self, cut: usize, stop: &ParseError) -> String {

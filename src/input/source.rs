@@ -23,7 +23,9 @@ const ZSTD_SKIPPABLE_MAGIC: [u8; 3] = [0x2A, 0x4D, 0x18];
 /// How inputs are read.
 #[derive(Clone, Debug, Default)]
 pub struct SourceOptions {
-    /// Compute SHA-256 beside XXH3-128.
+    /// Compute XXH3-128.
+    pub xxh3: bool,
+    /// Compute SHA-256 beside it.
     pub sha256: bool,
     /// Counts the bytes read of all inputs, for a progress bar.
     pub bytes_read: Arc<AtomicU64>,
@@ -34,7 +36,7 @@ pub struct SourceOptions {
 pub struct Digests {
     /// Bytes read.
     pub length_bytes: u64,
-    /// XXH3-128, hexadecimal.
+    /// XXH3-128, hexadecimal; empty where it was not asked for.
     pub xxh3_128: String,
     /// SHA-256, hexadecimal, where it was asked for.
     pub sha256: Option<String>,
@@ -48,10 +50,9 @@ pub(super) struct Source {
     pub(super) compression: &'static str,
 }
 
-#[derive(Default)]
 struct Tally {
     length_bytes: u64,
-    xxh3: Xxh3,
+    xxh3: Option<Xxh3>,
     sha256: Option<Sha256>,
 }
 
@@ -68,7 +69,9 @@ impl<R: Read> Read for Tallied<R> {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = &buffer[..count];
         tally.length_bytes += count as u64;
-        tally.xxh3.update(bytes);
+        if let Some(xxh3) = &mut tally.xxh3 {
+            xxh3.update(bytes);
+        }
         if let Some(sha256) = &mut tally.sha256 {
             sha256.update(bytes);
         }
@@ -100,7 +103,11 @@ impl Source {
 
     /// Takes bytes from wherever they come.
     pub(super) fn new(raw: Box<dyn Read + Send>, options: &SourceOptions) -> io::Result<Self> {
-        let tally = Arc::new(Mutex::new(Tally { sha256: options.sha256.then(Sha256::new), ..Tally::default() }));
+        let tally = Arc::new(Mutex::new(Tally {
+            length_bytes: 0,
+            xxh3: options.xxh3.then(Xxh3::new),
+            sha256: options.sha256.then(Sha256::new),
+        }));
         let mut tallied =
             Tallied { inner: raw, tally: Arc::clone(&tally), bytes_read: Arc::clone(&options.bytes_read) };
         let mut head = Vec::with_capacity(ZSTD_MAGIC.len());
@@ -127,7 +134,7 @@ impl Source {
         let tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         Digests {
             length_bytes: tally.length_bytes,
-            xxh3_128: format!("{:032x}", tally.xxh3.digest128()),
+            xxh3_128: tally.xxh3.as_ref().map(|xxh3| format!("{:032x}", xxh3.digest128())).unwrap_or_default(),
             sha256: tally.sha256.clone().map(|sha256| hex(&sha256.finalize())),
         }
     }
@@ -153,7 +160,7 @@ mod tests {
     use std::io::Write as _;
 
     fn read(bytes: Vec<u8>) -> (io::Result<Vec<u8>>, Digests) {
-        let options = SourceOptions { sha256: true, ..SourceOptions::default() };
+        let options = SourceOptions { xxh3: true, sha256: true, ..SourceOptions::default() };
         let mut source = Source::new(Box::new(io::Cursor::new(bytes)), &options).unwrap();
         let mut all = Vec::new();
         let result = source.read_to_end(&mut all).map(|_| all);

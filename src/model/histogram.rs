@@ -10,9 +10,7 @@ const FEWEST_BITS: u32 = 7;
 const COARSE_BITS: u32 = 4;
 /// Number of coarse buckets that there are.
 pub const COARSE_BUCKETS: u16 = bucket(u64::MAX, COARSE_BITS) as u16 + 1;
-/// Buckets up to which a recorder puts values in one by one.
-const FEW_BUCKETS: usize = 1024;
-/// Values that it collects before it sorts them in, beyond that.
+/// Values that a recorder collects before it sorts them in: a search for each would wait for memory at every step.
 const MAX_PENDING: usize = 64;
 
 /// Counts of values by bucket, and their exact extremes and sums.
@@ -264,18 +262,9 @@ impl Recorder {
         histogram.sum += u128::from(value);
         histogram.sum_of_squares = histogram.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
         let found = bucket(value, histogram.kept_bits);
-        let buckets = &mut histogram.buckets;
-        // Few buckets are quickly moved; of many, values are collected first.
-        if buckets.len() >= FEW_BUCKETS {
-            self.pending.push(found);
-            if self.pending.len() >= MAX_PENDING {
-                self.sort_in();
-            }
-            return;
-        }
-        match buckets.binary_search_by_key(&found, |(bucket, _)| *bucket) {
-            Ok(at) => buckets[at].1 = buckets[at].1.saturating_add(1),
-            Err(at) => buckets.insert(at, (found, 1)),
+        self.pending.push(found);
+        if self.pending.len() >= MAX_PENDING {
+            self.sort_in();
         }
     }
 

@@ -83,7 +83,7 @@ fn sample(
     report: &(dyn Fn() + Sync),
 ) -> Result<Aligned, Error> {
     let own: Vec<PathBuf> = read.iter().map(|index| paths[*index].clone()).collect();
-    let source = SourceOptions { sha256: false, ..source.clone() };
+    let source = SourceOptions { xxh3: false, sha256: false, ..source.clone() };
     let batches_per_round = pool.current_num_threads() * 2;
     let readers = Readers::start(input::open(&own, &source)?, batches_per_round);
     let mut sights: Vec<Sights> = own.iter().map(|_| Sights::new(own.len())).collect();

@@ -23,6 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SHARDS: usize = 32;
 /// Batches of a round per worker thread: enough that the end of a round, where workers wait for each other, is seldom.
 pub(super) const BATCHES_PER_THREAD: usize = 4;
+/// Packets that are looked up at a time: as many as a processor has loads under way, some times over.
+const AHEAD: usize = 64;
 /// Connection management messages that are kept per input and shard.
 const MAX_CM: usize = 1 << 16;
 /// Interfaces of an input whose drops are counted; a broken capture may name any number of them.
@@ -53,7 +55,7 @@ pub(super) fn run(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Finished, Error> {
     let bytes_read = Arc::new(AtomicU64::new(0));
-    let source = SourceOptions { sha256: options.sha256, bytes_read: Arc::clone(&bytes_read) };
+    let source = SourceOptions { xxh3: options.xxh3, sha256: options.sha256, bytes_read: Arc::clone(&bytes_read) };
     let captures = input::open(paths, &source)?;
     let pool = pool(options.threads)?;
     let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
@@ -128,8 +130,9 @@ struct Shard {
     sums: Accumulator,
     cm: Vec<CmRow>,
     cm_lost: u64,
-    /// What the packets have just shown: here so that its memory is used again.
+    /// What the packets have just shown, and the connections of the next: here so that their memory is used again.
     events: Events,
+    known: Vec<Option<u32>>,
     /// Single messages, where they are asked for.
     spill: Option<Spill>,
     /// MPI messages that other inputs may have seen too.
@@ -155,6 +158,7 @@ impl Analysis {
             cm: Vec::new(),
             cm_lost: 0,
             events: Events::default(),
+            known: Vec::new(),
             spill: (depth >= Depth::Messages).then(|| Spill::new(file.clone())),
         };
         let input = || InputState {
@@ -409,19 +413,24 @@ impl InputState {
 impl Shard {
     fn packets(&mut self, decoded: &Decoded, shard: usize) {
         let bytes = decoded.batch.bytes.as_slice();
-        for packet in decoded.shards.get(shard).into_iter().flatten() {
-            let seen = self.tracker.packet(packet, bytes, &mut self.events);
-            self.sums.packet(packet, &seen);
-            self.take_events();
-            if packet.kind() == Kind::Management
-                && let Some(message) = flow::connection_management(packet, bytes)
-            {
-                if self.cm.len() < MAX_CM {
-                    self.cm.push(message);
-                } else {
-                    self.cm_lost += 1;
+        let packets = decoded.shards.get(shard).map_or(&[][..], Vec::as_slice);
+        for packets in packets.chunks(AHEAD) {
+            self.tracker.look_ahead(packets, bytes, &mut self.known);
+            self.sums.look_ahead(&self.known);
+            for (packet, known) in packets.iter().zip(&self.known) {
+                let seen = self.tracker.packet(packet, *known, bytes, &mut self.events);
+                self.sums.packet(packet, &seen);
+                if packet.kind() == Kind::Management
+                    && let Some(message) = flow::connection_management(packet, bytes)
+                {
+                    if self.cm.len() < MAX_CM {
+                        self.cm.push(message);
+                    } else {
+                        self.cm_lost += 1;
+                    }
                 }
             }
+            self.take_events();
         }
     }
 

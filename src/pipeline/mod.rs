@@ -64,7 +64,9 @@ pub struct Options {
     pub read_health: bool,
     /// Verify the ICRC of every packet that was captured whole.
     pub check_icrc: bool,
-    /// Compute SHA-256 of the inputs beside XXH3-128.
+    /// Compute XXH3-128 of the inputs, which a profile keeps.
+    pub xxh3: bool,
+    /// Compute SHA-256 beside it.
     pub sha256: bool,
     /// Start of the time that counts.
     pub from: Option<Moment>,
@@ -93,6 +95,7 @@ impl Default for Options {
             read_sizes: true,
             read_health: true,
             check_icrc: true,
+            xxh3: true,
             sha256: false,
             from: None,
             to: None,

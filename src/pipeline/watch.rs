@@ -23,7 +23,10 @@ pub fn watch(
     interval: Duration,
     show: &(dyn Fn(Live) + Sync),
 ) -> Result<Option<Profile>, Error> {
-    let Some(follower) = Follower::open(place, &SourceOptions::default(), patience)? else { return Ok(None) };
+    let Some(follower) = Follower::open(place, &SourceOptions { xxh3: true, ..SourceOptions::default() }, patience)?
+    else {
+        return Ok(None);
+    };
     let mut inputs = vec![analysis::input(place, follower.format())];
     let pool = pool(options.threads)?;
     let batches_per_round = pool.current_num_threads() * analysis::BATCHES_PER_THREAD;

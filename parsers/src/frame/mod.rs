@@ -168,6 +168,39 @@ impl Framing {
         }
     }
 
+    /// Walks the whole records and blocks of `input`: gives each to `visit`. How far it came, and why it stopped where that is not the
+    /// end.
+    #[inline]
+    pub fn walk<'a>(&mut self, input: &'a [u8], mut visit: impl FnMut(&Item<'a>)) -> (usize, Option<ParseError>) {
+        let mut at = 0;
+        // Told apart once and not at every record: an item that is moved through memory costs more than all else here.
+        match self {
+            Self::Pcap(pcap) => {
+                while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
+                    match pcap.next(rest) {
+                        Ok((record, length)) => {
+                            visit(&Item::Record(record));
+                            at += length;
+                        }
+                        Err(error) => return (at, Some(error)),
+                    }
+                }
+            }
+            Self::Pcapng(section) => {
+                while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
+                    match section.next(rest) {
+                        Ok((item, length)) => {
+                            visit(&item);
+                            at += length;
+                        }
+                        Err(error) => return (at, Some(error)),
+                    }
+                }
+            }
+        }
+        (at, None)
+    }
+
     /// The interfaces known at this point of the file.
     #[must_use]
     pub fn interfaces(&self) -> &[Interface] {

@@ -144,6 +144,29 @@ static EXT_BYTES: [u8; 256] = {
     table
 };
 
+/// Where behind the BTH the word stands that says most: the source queue pair of the DETH, `DMALen` of the RETH, or the AETH; and its bits.
+static EXTENSION_WORD: [(u8, u32); 256] = {
+    let mut table = [(0, 0); 256];
+    let mut code = 0;
+    while code < 256 {
+        let flags = flags(Opcode(code as u8));
+        // In the order of the headers: RDETH, DETH, XRCETH, FETH, RETH, AETH.
+        let rdeth = if flags & RDETH != 0 { 4 } else { 0 };
+        let before_reth = rdeth + if flags & XRCETH != 0 { 4 } else { 0 } + if flags & FETH != 0 { 4 } else { 0 };
+        table[code] = if flags & DETH != 0 {
+            (rdeth + 4, 0xFF_FFFF)
+        } else if flags & RETH != 0 {
+            (before_reth + 12, u32::MAX)
+        } else if flags & AETH != 0 {
+            (rdeth, u32::MAX)
+        } else {
+            (0, 0)
+        };
+        code += 1;
+    }
+    table
+};
+
 /// The classes of an opcode; only run while compiling.
 const fn flags(opcode: Opcode) -> u32 {
     use Operation as O;
@@ -361,6 +384,13 @@ impl Opcode {
             Service::Cnp => "CNP",
             Service::Vendor => "UNKNOWN",
         }
+    }
+
+    /// Offset behind the BTH of the word of the extension headers that says most (see `EXTENSION_WORD`), and its bits; none where the opcode
+    /// has no such header.
+    #[inline]
+    pub(crate) const fn extension_word(self) -> (u8, u32) {
+        EXTENSION_WORD[self.0 as usize]
     }
 
     /// Length in bytes of all extension headers between BTH and payload; 0 for unknown opcodes. The 16 reserved bytes of a

@@ -1,0 +1,243 @@
+//! A record read as far as flows need it: whose packet it is, and what it does.
+//!
+//! Runs for every packet of a capture, so the shapes that nearly all packets have (an LRH behind a plain ERF header or at once, or
+//! Ethernet, IPv4 without options and UDP; captured whole, one transport header) are read in one go by [`Brief::quick`]. Everything else,
+//! and everything that is wrong, goes through [`link::locate`] and [`Packet::parse_lax`], which read every shape and say what is wrong.
+
+use crate::field::{Endpoint, Lid};
+use crate::frame::erf::ErfHeader;
+use crate::frame::{LinkType, Record};
+use crate::ib::{Bth, ICRC_BYTES, Lrh, Packet, VCRC_BYTES};
+use crate::link::{self, Framed, Located, Location, NotInfiniband};
+use crate::{ParseError, Qpn};
+
+/// Bytes of an ERF header without extensions.
+const ERF_BYTES: usize = 16;
+/// Ethernet, IPv4 without options, UDP.
+const ROCE_BYTES: usize = 42;
+const UDP: u8 = 17;
+const UDP_BYTES: usize = 8;
+const ROCE_V2_PORT: u16 = 4791;
+/// The shortest packet of the transport: a BTH and an ICRC.
+const SHORTEST_TRANSPORT_BYTES: usize = Bth::LEN + ICRC_BYTES;
+
+/// An InfiniBand packet, as far as flows need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brief {
+    /// Where it lies, and between whom it travels.
+    pub location: Location,
+    /// Base transport header.
+    pub bth: Bth,
+    /// By opcode: the source queue pair (DETH), `DMALen` (RETH), syndrome and MSN (AETH); else 0.
+    pub extension: u32,
+    /// Offset of the payload in the record's data; where the capture is cut before it, where it would begin.
+    pub payload_offset: usize,
+    /// True length of the payload in bytes, pad and ICRC excluded, also where the capture cuts it.
+    pub payload_bytes: usize,
+    /// How much of it was captured.
+    pub captured_payload_bytes: usize,
+}
+
+/// What a record holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// An InfiniBand packet.
+    Infiniband(Brief),
+    /// Something else, whole as far as it was read.
+    Other(NotInfiniband),
+}
+
+impl Brief {
+    /// A whole packet of a common shape, as [`Brief::read`] reads it; `None` for everything else.
+    #[must_use]
+    #[inline]
+    pub fn quick(record: &Record<'_>) -> Option<Self> {
+        let data = record.data;
+        let location = match record.link_type {
+            LinkType::ERF => erf(data)?,
+            LinkType::ETHERNET => ethernet(data, record.original_bytes)?,
+            LinkType::INFINIBAND => native(*data.first_chunk()?, 0)?,
+            _ => return None,
+        };
+        let bth_at = if location.framed == Framed::Native { location.start + Lrh::LEN } else { location.start };
+        let (headers, behind) = data.get(bth_at..location.end())?.split_first_chunk::<{ Bth::LEN }>()?;
+        let bth = Bth::parse(headers).ok()?;
+        let (word_at, mask) = bth.opcode.extension_word();
+        // Where there is no such word, the ICRC at least stands there.
+        let word = behind.get(usize::from(word_at)..)?.first_chunk()?;
+        let payload_offset = bth_at + Bth::LEN + usize::from(bth.opcode.ext_bytes());
+        let payload_bytes = location.end().checked_sub(payload_offset + usize::from(bth.pad_count) + ICRC_BYTES)?;
+        Some(Self {
+            location,
+            bth,
+            extension: u32::from_be_bytes(*word) & mask,
+            payload_offset,
+            payload_bytes,
+            captured_payload_bytes: payload_bytes,
+        })
+    }
+
+    /// Any record.
+    ///
+    /// # Errors
+    /// A header is cut short before it could decide or before the end of the BTH, or the packet contradicts itself.
+    pub fn read(record: &Record<'_>) -> Result<Content, ParseError> {
+        let location = match link::locate(record.link_type, record.data, record.original_bytes)? {
+            Located::Infiniband(location) => location,
+            Located::Other(what) => return Ok(Content::Other(what)),
+        };
+        let packet = Packet::parse_lax(record.data, &location)?;
+        // A packet that the capture cut has its true lengths; one that contradicts itself has none.
+        if let Some(error) = packet.stop.filter(|error| !error.is_truncated()) {
+            return Err(error);
+        }
+        Ok(Content::Infiniband(Self {
+            location,
+            bth: packet.bth,
+            extension: extension(&packet),
+            payload_offset: packet.payload_offset,
+            payload_bytes: packet.payload_bytes,
+            captured_payload_bytes: packet.payload.len(),
+        }))
+    }
+}
+
+/// The one word of the extension headers that flows need.
+fn extension(packet: &Packet<'_>) -> u32 {
+    let ext = &packet.ext;
+    let aeth = ext.aeth.map(|aeth| u32::from(aeth.syndrome) << 24 | aeth.msn);
+    ext.deth.map(|deth| deth.src_qp).map(Qpn::value).or(ext.reth.map(|reth| reth.dma_len)).or(aeth).unwrap_or(0)
+}
+
+/// A native packet behind an ERF header without extensions that states its length.
+#[inline]
+fn erf(data: &[u8]) -> Option<Location> {
+    let (header, rest) = data.split_first_chunk::<ERF_BYTES>()?;
+    let location = native(*rest.first_chunk()?, ERF_BYTES)?;
+    let wlen = usize::from(u16::from_be_bytes([header[14], header[15]]));
+    let fits = wlen == location.ib_bytes + VCRC_BYTES || wlen == location.ib_bytes;
+    (fits && header[8] == ErfHeader::TYPE_INFINIBAND).then_some(location)
+}
+
+/// A packet with this LRH, whose reserved bits are 0, and a BTH behind it.
+#[inline]
+fn native(lrh: [u8; Lrh::LEN], at: usize) -> Option<Location> {
+    let reserved = (lrh[0] & 0x0F) | (lrh[1] & 0x0C) | (lrh[4] & 0xF8);
+    let ib_bytes = usize::from(u16::from_be_bytes([lrh[4], lrh[5]])) * 4;
+    let fits = reserved == 0 && lrh[1] & 3 == Lrh::LNH_LOCAL && ib_bytes >= Lrh::LEN + SHORTEST_TRANSPORT_BYTES;
+    fits.then_some(Location {
+        framed: Framed::Native,
+        start: at,
+        network: at,
+        ib_bytes,
+        wire_bytes: (ib_bytes + VCRC_BYTES) as u32,
+        src: Endpoint::from_lid(Lid(u16::from_be_bytes([lrh[6], lrh[7]]))),
+        dst: Endpoint::from_lid(Lid(u16::from_be_bytes([lrh[2], lrh[3]]))),
+    })
+}
+
+/// `RoCEv2` in an untagged frame, over IPv4 without options.
+#[inline]
+fn ethernet(data: &[u8], original_bytes: u32) -> Option<Location> {
+    let head = data.first_chunk::<ROCE_BYTES>()?;
+    let number = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let (total, udp) = (usize::from(number(16)), usize::from(number(38)));
+    let fits = number(12) == 0x0800
+        && head[14] == 0x45
+        // Neither "more fragments" nor an offset, whatever the two bits before them say.
+        && number(20) << 2 == 0
+        && head[23] == UDP
+        && number(36) == ROCE_V2_PORT
+        && udp >= UDP_BYTES + SHORTEST_TRANSPORT_BYTES
+        && 20 + udp <= total;
+    fits.then(|| Location {
+        framed: Framed::RoceV2Ipv4,
+        start: ROCE_BYTES,
+        network: 14,
+        ib_bytes: udp - UDP_BYTES,
+        wire_bytes: original_bytes,
+        src: Endpoint::from_ipv4([head[26], head[27], head[28], head[29]]),
+        dst: Endpoint::from_ipv4([head[30], head[31], head[32], head[33]]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ib::Opcode;
+    use crate::ib::samples::{ERF, ETHERNET, NATIVE};
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn samples() -> Vec<(LinkType, &'static [u8])> {
+        let ethernet = ETHERNET.map(|data| (LinkType::ETHERNET, data));
+        let native = NATIVE.map(|data| (LinkType::INFINIBAND, data));
+        ethernet.into_iter().chain(native).chain(ERF.map(|data| (LinkType::ERF, data))).collect()
+    }
+
+    fn record(link_type: LinkType, data: &[u8], original_bytes: u32) -> Record<'_> {
+        Record { time_ns: None, link_type, interface: 0, data, original_bytes }
+    }
+
+    /// Both ways say the same wherever the quick one says something.
+    fn agree(record: &Record<'_>) -> bool {
+        let Some(brief) = Brief::quick(record) else { return false };
+        assert_eq!(Brief::read(record), Ok(Content::Infiniband(brief)), "{record:?}");
+        true
+    }
+
+    #[test]
+    fn common_shapes_are_read_in_one_go_and_as_the_general_way_reads_them() {
+        let mut quick = 0;
+        for (link_type, data) in samples() {
+            quick += usize::from(agree(&record(link_type, data, data.len() as u32)));
+            for there in 0..data.len() {
+                agree(&record(link_type, &data[..there], data.len() as u32));
+            }
+            // Ethernet padding, or a longer snapped record.
+            agree(&record(link_type, &[data, &[0; 9]].concat(), data.len() as u32 + 9));
+        }
+        // All but those with a GRH, tags, options or IPv6.
+        assert!(quick >= 4, "{quick} of {}", samples().len());
+    }
+
+    /// Every opcode, so that each extension header is met in each place.
+    #[test]
+    fn every_opcode_has_its_word() {
+        for (link_type, data) in samples() {
+            let Some(found) = Brief::quick(&record(link_type, data, data.len() as u32)) else { continue };
+            let bth_at = found.location.end() - found.location.ib_bytes
+                + if found.location.framed == Framed::Native { Lrh::LEN } else { 0 };
+            for code in 0..=0xFF {
+                let mut changed = data.to_vec();
+                changed[bth_at] = code;
+                let record = record(link_type, &changed, data.len() as u32);
+                let fits =
+                    usize::from(Opcode(code).ext_bytes()) + Bth::LEN + usize::from(found.bth.pad_count) + ICRC_BYTES
+                        <= found.location.end() - bth_at;
+                assert_eq!(agree(&record), fits, "{code:#04x}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn changes_never_make_the_two_ways_differ(
+            sample in any::<prop::sample::Index>(),
+            changes in proptest::collection::vec((0usize..70, any::<u8>()), 0..4),
+            bit in 0u8..8,
+            original_bytes in 0u32..400,
+        ) {
+            let all = samples();
+            let (link_type, data) = all[sample.index(all.len())];
+            let mut data = data.to_vec();
+            for (at, value) in changes {
+                if let Some(byte) = data.get_mut(at) {
+                    // Single bits reach what whole bytes seldom do: reserved bits, one more word of length.
+                    *byte = if value & 1 == 0 { *byte ^ 1 << bit } else { value };
+                }
+            }
+            agree(&record(link_type, &data, original_bytes.max(data.len() as u32)));
+        }
+    }
+}
