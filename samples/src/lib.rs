@@ -100,7 +100,7 @@ impl Options {
     pub const MAX_LIDS: u16 = 0xBFFF;
     /// With a pattern every two nodes may be connected, so that memory grows with the square of their number.
     pub const MAX_LIDS_OF_A_PATTERN: u16 = 1024;
-    /// Connections take 24 bytes of memory each, 400 MB of so many; every two connected nodes take 150 bytes besides.
+    /// Connections take 24 bytes of memory each, 400 MB of so many; every two connected nodes take up to 400 bytes besides, totals included.
     pub const MAX_CONNECTIONS: u64 = 1 << 24;
     /// A process of an MPI library has no more queue pairs for one peer.
     pub const MAX_QPS_OF_A_STACK: u32 = 16;

@@ -9,7 +9,7 @@
 /// Which MPI library sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Stack {
-    /// None: payloads carry no envelope.
+    /// Payloads carry no envelope.
     #[default]
     None,
     /// Open MPI, `ob1` over the `openib` BTL.
