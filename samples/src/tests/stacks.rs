@@ -50,7 +50,9 @@ fn envelope(stack: Stack, payload: &[u8]) -> Option<[u64; 4]> {
 
 #[test]
 fn totals_of_ranks_equal_the_envelopes() {
-    for options in jobs() {
+    // Ranks of 13 bits reach over three bytes of a UCX tag.
+    let large = jobs().filter(|options| options.kind == Kind::Small).map(|options| Options { lids: 5000, ..options });
+    for options in jobs().chain(large) {
         let (packets, totals) = packets(&options);
         let mut expected = sums(&packets);
         let mut sequences: HashMap<(u16, u16), BTreeSet<u64>> = HashMap::new();
