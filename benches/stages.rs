@@ -43,8 +43,15 @@ fn main() {
 
 /// All stages on one capture, recorded at a mirror sink: each packet twice.
 fn capture(criterion: &mut Criterion, name: &str, framing: Framing, kind: Kind) {
-    let options =
-        ibscope_samples::Options { framing, kind, bytes: FILE_BYTES, lids: 64, mirror: 2, pattern: None, seed: 1 };
+    let options = ibscope_samples::Options {
+        framing,
+        kind,
+        bytes: FILE_BYTES,
+        lids: 64,
+        mirror: 2,
+        seed: 1,
+        ..ibscope_samples::Options::default()
+    };
     let mut bytes = Vec::new();
     let totals = ibscope_samples::generate(&options, &mut bytes).expect("generate");
     let folder = tempfile::tempdir().expect("folder");

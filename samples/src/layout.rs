@@ -5,8 +5,9 @@ use std::io;
 use ibscope_parsers::frame::LinkType;
 
 use crate::random::Random;
+use crate::stack::{self, Content, Slot, Stack, Words};
 use crate::template::Template;
-use crate::{Framing, Kind};
+use crate::{Framing, Kind, Options};
 
 /// Payload of a full packet: the largest MTU of InfiniBand.
 const MTU_BYTES: usize = 4096;
@@ -22,6 +23,11 @@ const OPCODE_WRITE_FIRST: u8 = 0x06;
 const OPCODE_WRITE_MIDDLE: u8 = 0x07;
 const OPCODE_WRITE_LAST: u8 = 0x08;
 const OPCODE_ACKNOWLEDGE: u8 = 0x11;
+const OPCODE_DATAGRAM: u8 = 0x64;
+/// ACK without credits, as channel adapters with shared receive queues send it.
+const SYNDROME_ACK: u8 = 0x1F;
+/// NAK: a PSN is missing.
+const SYNDROME_SEQUENCE: u8 = 0x60;
 
 /// Time and both lengths in front of a record's data.
 pub(crate) const PCAP_HEADER_BYTES: usize = 16;
@@ -29,6 +35,8 @@ const ERF_BYTES: usize = 16;
 const ERF_TYPE_INFINIBAND: u8 = 21;
 /// Set in every record that ibdump writes: the records' lengths vary.
 const ERF_FLAG_VARYING: u8 = 4;
+/// Bytes of a packet that vary, at most.
+const MOST_VARYING: usize = 40;
 /// From Ethernet through UDP.
 const ROCE_HEAD_BYTES: usize = 42;
 
@@ -53,6 +61,19 @@ pub(crate) struct Packet {
     pub(crate) ip_id: u16,
     /// UDP source port.
     pub(crate) udp_source: u16,
+    /// What varies in the payload.
+    pub(crate) words: Words,
+}
+
+/// Templates of what is said before and after the data of a message that is asked for first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rendezvous {
+    /// The sender asks.
+    pub(crate) offer: u16,
+    /// The receiver says where.
+    pub(crate) grant: u16,
+    /// The sender has written all.
+    pub(crate) done: u16,
 }
 
 /// One length of message: which template each of its packets has.
@@ -66,6 +87,10 @@ pub(crate) struct Message {
     pub(crate) middle: u16,
     /// Template of the last packet.
     pub(crate) last: u16,
+    /// Bytes of the MPI message, where there is a stack.
+    pub(crate) mpi_bytes: u64,
+    /// The data are asked for first.
+    pub(crate) rendezvous: Option<Rendezvous>,
 }
 
 impl Message {
@@ -84,39 +109,78 @@ pub(crate) struct Layout {
     /// How packets are framed.
     pub(crate) framing: Framing,
     templates: Vec<Template>,
+    /// Bytes of each template's payload that vary.
+    slots: Vec<Vec<Slot>>,
+    /// Bytes of a packet that are captured, at most.
+    pub(crate) snaplen: usize,
     /// The messages that occur, each as often as any other.
     pub(crate) messages: Vec<Message>,
     /// Template of the ACK.
     pub(crate) ack: u16,
+    /// Template of the NAK.
+    pub(crate) nak: u16,
+    /// Template of what introduces a connection, where there is a stack.
+    pub(crate) introduction: Option<u16>,
 }
 
 impl Layout {
-    /// Builds the templates; `seed` decides the payloads.
-    pub(crate) fn new(framing: Framing, kind: Kind, seed: u64) -> io::Result<Self> {
-        let mut layout = Self { framing, templates: Vec::new(), messages: Vec::new(), ack: 0 };
-        let mut random = Random::new(seed ^ 0x7061_796c_6f61_6473);
-        // ACK without credits (code 31), as channel adapters with shared receive queues send it; the MSN varies.
-        layout.ack = layout.add(OPCODE_ACKNOWLEDGE, &[0x1F, 0, 0, 0], &[])?;
+    /// Builds the templates; the seed decides the payloads.
+    pub(crate) fn new(options: &Options) -> io::Result<Self> {
+        let Options { framing, kind, stack, .. } = *options;
+        let (templates, slots, messages) = (Vec::new(), Vec::new(), Vec::new());
+        let snaplen = options.snaplen as usize;
+        let mut layout = Self { framing, templates, slots, snaplen, messages, ack: 0, nak: 0, introduction: None };
+        let mut random = Random::new(options.seed ^ 0x7061_796c_6f61_6473);
+        layout.ack = layout.add(OPCODE_ACKNOWLEDGE, &Content::fixed(&[SYNDROME_ACK, 0, 0, 0], &[]))?;
+        layout.nak = layout.add(OPCODE_ACKNOWLEDGE, &Content::fixed(&[SYNDROME_SEQUENCE, 0, 0, 0], &[]))?;
         match kind {
-            Kind::Small => {
-                for bytes in SMALL_PAYLOADS {
-                    let bytes = if framing == Framing::Roce { bytes - ROCE_EXTRA_BYTES } else { bytes };
-                    let only = layout.add(OPCODE_SEND_ONLY, &[], &payload(bytes, &mut random))?;
-                    layout.messages.push(Message { packets: 1, first: only, middle: only, last: only });
-                }
-            }
-            Kind::Big => {
-                let full = payload(MTU_BYTES, &mut random);
-                let middle = layout.add(OPCODE_WRITE_MIDDLE, &[], &full)?;
-                for (packets, last_bytes) in BIG_MESSAGES {
-                    let message_bytes = (packets - 1) * MTU_BYTES as u32 + last_bytes as u32;
-                    let first = layout.add(OPCODE_WRITE_FIRST, &reth(message_bytes), &full)?;
-                    let last = layout.add(OPCODE_WRITE_LAST, &[], &full[..last_bytes])?;
-                    layout.messages.push(Message { packets, first, middle, last });
-                }
-            }
+            Kind::Small => layout.small(stack, &mut random)?,
+            Kind::Big => layout.big(stack, &mut random)?,
         }
+        layout.introduction = match stack {
+            Stack::None => None,
+            Stack::Ob1 => Some(layout.add(OPCODE_DATAGRAM, &stack.introduction())?),
+            Stack::Ucx => Some(layout.add(OPCODE_SEND_ONLY, &stack.introduction())?),
+        };
         Ok(layout)
+    }
+
+    fn small(&mut self, stack: Stack, random: &mut Random) -> io::Result<()> {
+        let mut content = stack.eager();
+        let envelope_bytes = content.payload.len();
+        for bytes in SMALL_PAYLOADS {
+            // An envelope needs the room that RoCEv2 would take.
+            let is_less = self.framing == Framing::Roce && stack == Stack::None;
+            let data = payload(if is_less { bytes - ROCE_EXTRA_BYTES } else { bytes } - envelope_bytes, random);
+            content.payload.truncate(envelope_bytes);
+            content.payload.extend_from_slice(&data);
+            let only = self.add(OPCODE_SEND_ONLY, &content)?;
+            let mpi_bytes = if stack == Stack::None { 0 } else { data.len() as u64 };
+            let message = Message { packets: 1, first: only, middle: only, last: only, mpi_bytes, rendezvous: None };
+            self.messages.push(message);
+        }
+        Ok(())
+    }
+
+    fn big(&mut self, stack: Stack, random: &mut Random) -> io::Result<()> {
+        let full = payload(MTU_BYTES, random);
+        let middle = self.add(OPCODE_WRITE_MIDDLE, &Content::fixed(&[], &full))?;
+        for (packets, last_bytes) in BIG_MESSAGES {
+            let message_bytes = (packets - 1) * MTU_BYTES as u32 + last_bytes as u32;
+            let first = self.add(OPCODE_WRITE_FIRST, &stack::reth(stack, message_bytes, &full))?;
+            let last = self.add(OPCODE_WRITE_LAST, &Content::fixed(&[], &full[..last_bytes]))?;
+            let (mut mpi_bytes, mut rendezvous) = (0, None);
+            if stack != Stack::None {
+                mpi_bytes = u64::from(message_bytes);
+                rendezvous = Some(Rendezvous {
+                    offer: self.add(OPCODE_SEND_ONLY, &stack.offer(mpi_bytes))?,
+                    grant: self.add(OPCODE_SEND_ONLY, &stack.grant(mpi_bytes))?,
+                    done: self.add(OPCODE_SEND_ONLY, &stack.done(mpi_bytes))?,
+                });
+            }
+            self.messages.push(Message { packets, first, middle, last, mpi_bytes, rendezvous });
+        }
+        Ok(())
     }
 
     /// The template of this index.
@@ -126,11 +190,17 @@ impl Layout {
 
     /// Size of the packet's pcap record in the file, in bytes.
     pub(crate) fn record_bytes(&self, template: u16) -> u64 {
-        (PCAP_HEADER_BYTES + self.template(template).len()) as u64
+        (PCAP_HEADER_BYTES + self.template(template).len().min(self.snaplen)) as u64
+    }
+
+    /// Time that the packet takes on the link, in nanoseconds: 100 Gbit/s.
+    pub(crate) fn link_ns(&self, template: u16) -> u64 {
+        (PCAP_HEADER_BYTES + self.template(template).len()) as u64 * 2 / 25
     }
 
     /// Adds the template of one sort of packet.
-    fn add(&mut self, opcode: u8, extension: &[u8], payload: &[u8]) -> io::Result<u16> {
+    fn add(&mut self, opcode: u8, content: &Content) -> io::Result<u16> {
+        let Content { extension, payload, slots } = content;
         let pad = payload.len().wrapping_neg() % 4;
         let after_head = 12 + extension.len() + payload.len() + pad + 4;
         let mut bytes = match self.framing {
@@ -159,6 +229,8 @@ impl Layout {
         if opcode == OPCODE_ACKNOWLEDGE {
             offsets.extend([bth + 13, bth + 14, bth + 15]);
         }
+        offsets.extend(slots.iter().map(|slot| bth + 12 + slot.at));
+        self.slots.push(slots.clone());
         self.templates.push(Template::new(link_type, bytes, &offsets, has_vcrc, payload.len())?);
         Ok((self.templates.len() - 1) as u16)
     }
@@ -168,12 +240,13 @@ impl Layout {
         let template = self.template(packet.template);
         let [_, qp2, qp1, qp0] = packet.dest_qp.to_be_bytes();
         let [_, psn2, psn1, psn0] = packet.psn.to_be_bytes();
-        let [_, msn2, msn1, msn0] = packet.msn.to_be_bytes();
         let (ack_req, src, dst) = (u8::from(packet.ack_req) << 7, packet.src.to_be_bytes(), packet.dst.to_be_bytes());
+        let mut values = [0; MOST_VARYING];
+        values[..7].copy_from_slice(&[qp2, qp1, qp0, ack_req, psn2, psn1, psn0]);
         match self.framing {
             Framing::Native => {
-                let values =
-                    [qp2, qp1, qp0, ack_req, psn2, psn1, psn0, dst[0], dst[1], src[0], src[1], msn2, msn1, msn0];
+                values[7..11].copy_from_slice(&[dst[0], dst[1], src[0], src[1]]);
+                self.fill(packet, &mut values[11..]);
                 let data = template.render(out, &values);
                 // ibdump takes 4295 for 2^32 / 10^6.
                 let (seconds, fraction_us) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000 / 1000);
@@ -181,10 +254,8 @@ impl Layout {
             }
             Framing::Roce => {
                 let (id, port) = (packet.ip_id.to_be_bytes(), packet.udp_source.to_be_bytes());
-                let values = [
-                    qp2, qp1, qp0, ack_req, psn2, psn1, psn0, id[0], id[1], src[0], src[1], dst[0], dst[1], port[0],
-                    port[1], msn2, msn1, msn0,
-                ];
+                values[7..15].copy_from_slice(&[id[0], id[1], src[0], src[1], dst[0], dst[1], port[0], port[1]]);
+                self.fill(packet, &mut values[15..]);
                 let data = template.render(out, &values);
                 data[4..6].copy_from_slice(&dst);
                 data[10..12].copy_from_slice(&src);
@@ -192,6 +263,15 @@ impl Layout {
                 data[24..26].copy_from_slice(&checksum);
             }
         }
+    }
+
+    /// What varies after the BTH: the message number of an ACK, or what the payload has.
+    fn fill(&self, packet: &Packet, values: &mut [u8]) {
+        let slots = &self.slots[usize::from(packet.template)];
+        if slots.is_empty() {
+            values[..3].copy_from_slice(&packet.msn.to_be_bytes()[1..]);
+        }
+        values.iter_mut().zip(slots).for_each(|(value, slot)| *value = slot.value(&packet.words));
     }
 }
 
@@ -201,15 +281,6 @@ fn payload(bytes: usize, random: &mut Random) -> Vec<u8> {
     // Neither an ob1 or openib tag (0x20, 0x41 to 0x6F) nor an active message of UCX (0x1F in the low bits is unused).
     payload[0] = 0xFF;
     payload
-}
-
-/// RETH of a message: address and key do not matter here, the length does.
-fn reth(message_bytes: u32) -> [u8; 16] {
-    let mut reth = [0; 16];
-    reth[..8].copy_from_slice(&0x7F00_0000_0000_u64.to_be_bytes());
-    reth[8..12].copy_from_slice(&0x1234_u32.to_be_bytes());
-    reth[12..].copy_from_slice(&message_bytes.to_be_bytes());
-    reth
 }
 
 /// ERF header and LRH (LNH 2: BTH follows) of a packet with `after_head` bytes from BTH through ICRC.

@@ -1,12 +1,16 @@
 //! `ibscope-generate`: writes a synthetic capture and, on request, the totals of what it holds.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Parser;
-use ibscope_samples::{Framing, Kind, Options, Pattern, generate};
+use ibscope_samples::{Framing, Kind, Options, Pattern, Stack, generate, generate_at_sinks};
+
+/// Snap lengths that make sense.
+const SNAPLENS: RangeInclusive<i64> = Options::MIN_SNAPLEN as i64..=0xFFFF;
 
 /// Writes a synthetic capture of any size. The same options give the same bytes.
 #[derive(Parser)]
@@ -30,6 +34,21 @@ struct Arguments {
     /// Who sends to whom, in turn [default: anyone to anyone, at random]
     #[arg(long, value_enum)]
     pattern: Option<Pattern>,
+    /// Whose envelopes the messages carry: Open MPI ob1 over openib, or Open MPI over UCX with RC queue pairs; rank r is on node r + 1
+    #[arg(long, value_enum, default_value = "none")]
+    stack: Stack,
+    /// Requests that the receiver loses, so that they and what follows are sent again; 0 to 50
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "0")]
+    loss: u32,
+    /// Captures, each of a block of ports: NAME.pcap becomes NAME.0.pcap, NAME.1.pcap ...
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    sinks: u16,
+    /// Bytes of a packet that are captured, at most; on native InfiniBand 16 of them are the ERF header
+    #[arg(long, value_name = "BYTES", default_value_t = 0xFFFF, value_parser = clap::value_parser!(u32).range(SNAPLENS))]
+    snaplen: u32,
+    /// Queue pairs that each two connected ports have at either end; a connection takes 24 bytes of memory
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    qps: u32,
     /// Start of the random numbers
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
@@ -39,6 +58,9 @@ struct Arguments {
     /// Write what the capture holds per source and destination as CSV
     #[arg(long, value_name = "FILE")]
     totals: Option<PathBuf>,
+    /// Write the MPI messages per pair of ranks as CSV
+    #[arg(long, value_name = "FILE")]
+    rank_totals: Option<PathBuf>,
 }
 
 /// A size in bytes with an optional suffix.
@@ -54,27 +76,67 @@ fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
-fn main() -> anyhow::Result<()> {
-    let Arguments { framing, kind, bytes, lids, mirror, pattern, seed, output, totals } = Arguments::parse();
-    let options = Options { framing, kind, bytes, lids, mirror, pattern, seed };
-    let mut out: Box<dyn Write> = if output.as_os_str() == "-" {
-        Box::new(io::stdout().lock())
+/// A share in percent as parts of a million.
+fn percent(text: &str) -> Result<u32, String> {
+    let percent: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    let most = f64::from(Options::MAX_LOSS_PPM) / 1e4;
+    if (0.0..=most).contains(&percent) {
+        Ok((percent * 1e4).round() as u32)
     } else {
-        Box::new(File::create(&output).with_context(|| output.display().to_string())?)
-    };
-    // Both files are opened before the long work, so that a wrong path costs no time.
-    let table = totals.map(|path| File::create(&path).with_context(|| path.display().to_string())).transpose()?;
-    match generate(&options, &mut out) {
-        Ok(known) => table.map_or(Ok(()), |table| known.write_csv(&mut io::BufWriter::new(table))).context("totals"),
-        // The reader of a pipe has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(error).with_context(|| output.display().to_string()),
+        Err(format!("0 to {most} are possible"))
     }
+}
+
+/// The captures of the sinks: the number comes before the last extension.
+fn places(output: &Path, sinks: u16) -> Vec<PathBuf> {
+    if sinks == 1 {
+        return vec![output.to_owned()];
+    }
+    let extension = output.extension().unwrap_or_default();
+    (0..sinks).map(|sink| output.with_extension(sink.to_string()).with_added_extension(extension)).collect()
+}
+
+fn create(path: &Path) -> anyhow::Result<File> {
+    File::create(path).with_context(|| path.display().to_string())
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let Arguments { framing, kind, bytes, lids, mirror, pattern, stack, sinks, snaplen, qps, seed, .. } = arguments;
+    let Arguments { loss: loss_ppm, output, totals, rank_totals, .. } = arguments;
+    let options = Options { framing, kind, bytes, lids, mirror, pattern, stack, loss_ppm, sinks, snaplen, qps, seed };
+    let is_stdout = output.as_os_str() == "-";
+    anyhow::ensure!(!is_stdout || sinks == 1, "several sinks need files: give --output a name");
+    anyhow::ensure!(rank_totals.is_none() || stack != Stack::None, "no ranks without --stack");
+    // All files are opened before the long work, so that a wrong path costs no time.
+    let [table, rank_table] = [totals, rank_totals].map(|path| path.map(|path| create(&path)).transpose());
+    let (table, rank_table) = (table?, rank_table?);
+    let known = if is_stdout {
+        generate(&options, &mut io::stdout().lock())
+    } else {
+        let mut files: Vec<File> = places(&output, sinks).iter().map(|path| create(path)).collect::<Result<_, _>>()?;
+        generate_at_sinks(&options, &mut files)
+    };
+    let known = match known {
+        Ok(known) => known,
+        // The reader of a pipe has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+        Err(error) => return Err(error).with_context(|| output.display().to_string()),
+    };
+    if let Some(table) = table {
+        known.write_csv(&mut io::BufWriter::new(table)).context("totals")?;
+    }
+    if let Some(table) = rank_table {
+        known.write_ranks_csv(&mut io::BufWriter::new(table)).context("totals of ranks")?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::bytes;
+    use std::path::{Path, PathBuf};
+
+    use super::{bytes, percent, places};
 
     #[test]
     fn sizes() {
@@ -87,5 +149,20 @@ mod tests {
         for wrong in ["", "K", "1.5G", "-1", "1KB", "99999999T"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(["0", "0.5", "1", "50"].map(percent), [0, 5_000, 10_000, 500_000].map(Ok));
+        for wrong in ["", "-1", "50.1", "NaN", "1%"] {
+            assert!(percent(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn files_of_sinks() {
+        assert_eq!(places(Path::new("a/b.pcap"), 1), [PathBuf::from("a/b.pcap")]);
+        assert_eq!(places(Path::new("a/b.pcap"), 2), ["a/b.0.pcap", "a/b.1.pcap"].map(PathBuf::from));
+        assert_eq!(places(Path::new("b"), 2), ["b.0", "b.1"].map(PathBuf::from));
     }
 }

@@ -1,6 +1,9 @@
 //! A small random number generator whose numbers never change between versions: the same seed has to give the same
 //! bytes for as long as somebody compares against them.
 
+/// What the state grows by with each number.
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// `SplitMix64` (Steele, Lea and Flood 2014): one addition and two multiplications per number.
 #[derive(Clone, Debug)]
 pub(crate) struct Random {
@@ -15,11 +18,16 @@ impl Random {
 
     /// The next 64 random bits.
     pub(crate) fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.state = self.state.wrapping_add(STEP);
         let mut bits = self.state;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         bits ^ (bits >> 31)
+    }
+
+    /// Leaves out this many numbers.
+    pub(crate) fn skip(&mut self, numbers: u64) {
+        self.state = self.state.wrapping_add(STEP.wrapping_mul(numbers));
     }
 
     /// A number of `0..limit`; 0 when the limit is 0.
@@ -39,6 +47,16 @@ mod tests {
         let mut random = Random::new(1_234_567);
         let numbers: Vec<u64> = (0..3).map(|_| random.next()).collect();
         assert_eq!(numbers, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+    }
+
+    #[test]
+    fn numbers_left_out_are_those_that_would_have_come() {
+        let (mut one, mut other) = (Random::new(9), Random::new(9));
+        for _ in 0..1000 {
+            one.next();
+        }
+        other.skip(1000);
+        assert_eq!(one.next(), other.next());
     }
 
     #[test]

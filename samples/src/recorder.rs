@@ -25,7 +25,7 @@ impl<'a, W: Write> Recorder<'a, W> {
         Self { layout, out, buffer: Vec::with_capacity(FLUSH_BYTES + 16_384), records: 0, flushed_bytes: 0 }
     }
 
-    /// The file's header: version 2.4, snaplen 65535.
+    /// The file's header: version 2.4.
     pub(crate) fn file_header(&mut self) {
         let (magic, link_type): (u32, LinkType) = match self.layout.framing {
             Framing::Native => (0xA1B2_C3D4, LinkType::ERF),
@@ -34,7 +34,7 @@ impl<'a, W: Write> Recorder<'a, W> {
         self.buffer.extend_from_slice(&magic.to_le_bytes());
         self.buffer.extend_from_slice(&[2, 0, 4, 0]);
         self.buffer.extend_from_slice(&[0; 8]);
-        self.buffer.extend_from_slice(&0xFFFF_u32.to_le_bytes());
+        self.buffer.extend_from_slice(&(self.layout.snaplen as u32).to_le_bytes());
         self.buffer.extend_from_slice(&u32::from(link_type.0).to_le_bytes());
     }
 
@@ -44,14 +44,17 @@ impl<'a, W: Write> Recorder<'a, W> {
             Framing::Native => time_ns % 1_000_000_000 / 1000,
             Framing::Roce => time_ns % 1_000_000_000,
         };
-        let bytes = self.layout.template(packet.template).len() as u32;
+        let bytes = self.layout.template(packet.template).len();
+        let captured_bytes = bytes.min(self.layout.snaplen);
         let mut header = [0; PCAP_HEADER_BYTES];
         header[..4].copy_from_slice(&((time_ns / 1_000_000_000) as u32).to_le_bytes());
         header[4..8].copy_from_slice(&(fraction as u32).to_le_bytes());
-        header[8..12].copy_from_slice(&bytes.to_le_bytes());
-        header[12..].copy_from_slice(&bytes.to_le_bytes());
+        header[8..12].copy_from_slice(&(captured_bytes as u32).to_le_bytes());
+        header[12..].copy_from_slice(&(bytes as u32).to_le_bytes());
         self.buffer.extend_from_slice(&header);
+        let start = self.buffer.len();
         self.layout.render(packet, time_ns, &mut self.buffer);
+        self.buffer.truncate(start + captured_bytes);
         self.records += 1;
         if self.buffer.len() >= FLUSH_BYTES { self.flush() } else { Ok(()) }
     }

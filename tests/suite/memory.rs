@@ -30,8 +30,8 @@ pub(crate) fn generate(path: &Path, bytes: u64) -> Totals {
         bytes,
         lids: 64,
         mirror: 2,
-        pattern: None,
         seed: 3,
+        ..ibscope_samples::Options::default()
     };
     let mut out = BufWriter::new(File::create(path).expect("create"));
     let totals = ibscope_samples::generate(&options, &mut out).expect("generate");

@@ -74,6 +74,7 @@ fn pattern_of(pattern: Pattern, lids: u16, mirror: u8) -> phases::Pattern {
         mirror,
         pattern: Some(pattern),
         seed: 11,
+        ..ibscope_samples::Options::default()
     };
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("generated.pcap");

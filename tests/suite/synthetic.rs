@@ -2,7 +2,7 @@
 
 use ibscope::model::{Kind, Profile};
 use ibscope::pipeline::{Options, analyze};
-use ibscope_samples::{Framing, Kind as Traffic, Totals};
+use ibscope_samples::{Framing, Kind as Traffic, Pattern, Stack, Totals};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,15 @@ struct Generated {
 }
 
 fn generate(framing: Framing, kind: Traffic, mirror: u8, bytes: u64) -> Generated {
-    let options = ibscope_samples::Options { framing, kind, bytes, lids: 6, mirror, pattern: None, seed: 7 };
+    let options = ibscope_samples::Options {
+        framing,
+        kind,
+        bytes,
+        lids: 6,
+        mirror,
+        seed: 7,
+        ..ibscope_samples::Options::default()
+    };
     let mut file = Vec::new();
     let totals = ibscope_samples::generate(&options, &mut file).expect("generate");
     Generated { folder: tempfile::tempdir().expect("folder"), bytes: file, totals }
@@ -152,6 +160,44 @@ fn two_ports_in_two_files_and_parts_in_sequence_count_once() {
     assert_eq!(matrix(&rotated), expected(&generated.totals));
     assert_eq!(timeline_sums(&rotated), expected(&generated.totals));
     assert_eq!(matrix(&profile(&[first, receiver, second])), expected(&generated.totals));
+}
+
+/// What the generator wrote into envelopes is what is found by rank, and what it sent again counts as in health.
+#[test]
+fn ranks_and_repeats_are_found_at_several_sinks() {
+    for (stack, kind) in [(Stack::Ob1, Traffic::Small), (Stack::Ucx, Traffic::Small), (Stack::Ob1, Traffic::Big)] {
+        let options = ibscope_samples::Options {
+            kind,
+            stack,
+            bytes: 16 << 20,
+            lids: 6,
+            mirror: 2,
+            loss_ppm: 10_000,
+            sinks: 2,
+            pattern: Some(Pattern::Ring),
+            seed: 7,
+            ..ibscope_samples::Options::default()
+        };
+        let folder = tempfile::tempdir().expect("folder");
+        let paths = ["0.pcap", "1.pcap"].map(|name| folder.path().join(name));
+        let mut files = paths.each_ref().map(|path| std::fs::File::create(path).expect("file"));
+        let totals = ibscope_samples::generate_at_sinks(&options, &mut files).expect("generate");
+        let profile = profile(&paths);
+        assert_eq!(matrix(&profile), expected(&totals), "{stack:?} {kind:?}");
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_ibscope"))
+            .args(["matrix", "--by", "rank", "--format", "csv"])
+            .args(&paths)
+            .output()
+            .expect("run");
+        let printed = String::from_utf8(output.stdout).expect("text");
+        let rows = printed.lines().skip(1).map(|row| row.split(',').take(4).collect::<Vec<_>>().join(","));
+        // Ranks that only answer have packets and no messages.
+        let found: HashSet<String> = rows.filter(|row| row.split(',').nth(2) != Some("0")).collect();
+        let mut known = Vec::new();
+        totals.write_ranks_csv(&mut known).expect("table");
+        let known = String::from_utf8(known).expect("text");
+        assert_eq!(found, known.lines().skip(1).map(str::to_owned).collect(), "{stack:?} {kind:?}");
+    }
 }
 
 /// Every file of a profile's folder.

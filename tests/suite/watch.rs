@@ -57,8 +57,8 @@ fn a_fifo_is_followed_at_100_000_packets_a_second() {
         bytes: 20 << 20,
         lids: 6,
         mirror: 2,
-        pattern: None,
         seed: 5,
+        ..ibscope_samples::Options::default()
     };
     let mut bytes = Vec::new();
     let generated = ibscope_samples::generate(&options, &mut bytes).expect("generated");
@@ -128,8 +128,8 @@ fn a_file_is_followed_until_a_signal_and_a_folder_from_file_to_file() {
         bytes: 1 << 20,
         lids: 4,
         mirror: 1,
-        pattern: None,
         seed: 9,
+        ..ibscope_samples::Options::default()
     };
     let mut bytes = Vec::new();
     ibscope_samples::generate(&options, &mut bytes).expect("generated");
