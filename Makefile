@@ -87,7 +87,7 @@ docs:
 
 bench: build-deps
 	$(CARGO) bench --locked
-	benches/whole-process.sh
+	benches/benchmarks.py
 
 soak: deps
 	$(call install,$(LARGE_TRACE_PACKAGES))
