@@ -171,22 +171,8 @@ pub fn crosscheck(
                 .to_owned(),
         );
     }
-    Ok(Crosscheck {
-        trace: trace.name.clone(),
-        tracer: trace.tracer.name().to_owned(),
-        events: trace.events,
-        placement: placement.source,
-        traffic: wire.total(),
-        nodes: nodes(trace, placement),
-        tolerance_percent: options.tolerance_percent,
-        pairs,
-        ranks: Vec::new(),
-        clocks,
-        collective_calls: collectives::calls(trace),
-        collectives,
-        one_sided: one_sided::pairs(trace, singles, placement),
-        notes,
-    })
+    let one_sided = one_sided::pairs(trace, singles, placement);
+    Ok(Crosscheck { pairs, clocks, collectives, one_sided, notes, ..told(trace, &wire, placement, options) })
 }
 
 /// Compares a profile of sums with a profile of the wire, rank by rank.
@@ -216,7 +202,12 @@ pub fn crosscheck_sums(
     let mut notes = trace.notes.clone();
     notes.extend(remarks_on_ranks(trace, &wire, placement));
     let (collectives, _) = collectives::pairs(trace, &wire, &Contexts::of_tracer(tracer), placement);
-    Ok(Crosscheck {
+    Ok(Crosscheck { ranks, collectives, notes, ..told(trace, &wire, placement, options) })
+}
+
+/// What both ways of comparing tell of trace and wire; nothing is compared yet.
+fn told(trace: &Trace, wire: &Wire, placement: &Placement, options: &Options) -> Crosscheck {
+    Crosscheck {
         trace: trace.name.clone(),
         tracer: trace.tracer.name().to_owned(),
         events: trace.events,
@@ -225,13 +216,13 @@ pub fn crosscheck_sums(
         nodes: nodes(trace, placement),
         tolerance_percent: options.tolerance_percent,
         pairs: Vec::new(),
-        ranks,
+        ranks: Vec::new(),
         clocks: Clocks::default(),
         collective_calls: collectives::calls(trace),
-        collectives,
+        collectives: Vec::new(),
         one_sided: Vec::new(),
-        notes,
-    })
+        notes: Vec::new(),
+    }
 }
 
 /// What the wire showed, where it showed ranks.
