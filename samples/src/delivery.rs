@@ -2,6 +2,7 @@
 
 use crate::events::Event;
 use crate::layout::Packet;
+use crate::request::Request;
 use crate::stack::{DATAGRAM_QPN, Stack, Words};
 use crate::traffic::Traffic;
 
@@ -11,17 +12,6 @@ const PACKET_GAP_NS: u64 = 20;
 const TURNAROUND_NS: u64 = 400;
 /// After this the requester sends again what was not answered.
 const TIMEOUT_NS: u64 = 1_000_000;
-
-/// A request packet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
-    pub(crate) template: u16,
-    /// A message ends with it.
-    pub(crate) is_last: bool,
-    pub(crate) ack_req: bool,
-    pub(crate) psn: u32,
-    pub(crate) words: Words,
-}
 
 /// A packet on its way, apart from who sends it.
 #[derive(Clone, Copy, Debug)]

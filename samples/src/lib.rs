@@ -14,6 +14,7 @@ mod layout;
 mod pattern;
 mod random;
 mod recorder;
+mod request;
 mod stack;
 mod template;
 mod totals;

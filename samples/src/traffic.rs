@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 
 use crate::connections::Connections;
-use crate::delivery::Request;
 use crate::events::{Event, Events};
 use crate::layout::{Layout, Packet, Rendezvous};
 use crate::random::Random;
+use crate::request::Request;
 use crate::stack::{Stack, Words};
 use crate::totals::PairTotals;
 use crate::{Kind, Options};

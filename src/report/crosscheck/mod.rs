@@ -1,5 +1,6 @@
 //! A trace of the application beside the wire: a table for people, csv and JSON for programs.
 
+mod rows;
 mod sums;
 mod table;
 mod views;

@@ -1,7 +1,7 @@
 //! Sums by rank, where a profile stands in for the trace.
 
 use super::causes;
-use super::table::{MOST_PAIRS, signed};
+use super::rows::{MOST_PAIRS, signed};
 use crate::crosscheck::{CollectiveCalls, Crosscheck, Direction, RankSums, Sums};
 use crate::report::columns::columns;
 use crate::report::units::{bytes, group};

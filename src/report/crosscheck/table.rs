@@ -1,5 +1,6 @@
 //! The table for people: what agrees in a few lines, what does not in full.
 
+use super::rows::{MOST_PAIRS, signed};
 use super::{agrees, causes, counts, sums};
 use crate::crosscheck::{Cause, Clocks, CollectivePair, Crosscheck, Difference, Pair, Sums, Traffic};
 use crate::report::columns::columns;
@@ -8,8 +9,6 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Pairs that are listed; csv and json have all.
-pub(super) const MOST_PAIRS: usize = 64;
 /// Differences that are told tag by tag.
 const MOST_DIFFERENCES: usize = 20;
 
@@ -130,15 +129,6 @@ fn pairs(text: &mut String, crosscheck: &Crosscheck) {
         let _ = writeln!(text, "... and {} more pairs: csv and json have all", group((rows.len() - MOST_PAIRS) as u64));
     }
     text.push('\n');
-}
-
-/// `+3`, `-2`, or nothing where they are equal.
-pub(super) fn signed(wire: u64, trace: u64) -> String {
-    match wire.cmp(&trace) {
-        std::cmp::Ordering::Equal => "0".to_owned(),
-        std::cmp::Ordering::Greater => format!("+{}", group(wire - trace)),
-        std::cmp::Ordering::Less => format!("-{}", group(trace - wire)),
-    }
 }
 
 fn percent(wire: u64, trace: u64) -> String {
