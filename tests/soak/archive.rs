@@ -21,13 +21,6 @@ fn fifty_million_events_are_added_up_in_bounded_memory() {
     let numbers = [RANKS, MESSAGES_PER_RANK].map(|number| number.to_string());
     assert!(Command::new(generator).arg(&archive).args(numbers).status().expect("generator").success());
     let anchor = archive.join("traces.otf2");
-    // The library adds an event of its own wherever it has to empty a buffer.
-    let definitions = Command::new("otf2-print").arg("-G").arg(&anchor).output().expect("otf2-print").stdout;
-    let definitions = String::from_utf8(definitions).expect("text");
-    let counts = definitions.lines().filter_map(|line| line.split("# Events: ").nth(1)?.split(',').next());
-    let events: u64 = counts.map(|count| count.parse::<u64>().expect("a number")).sum();
-    let own = events - 3 * RANKS * MESSAGES_PER_RANK;
-    assert!((RANKS..100 * RANKS).contains(&own), "{own} events of the library");
 
     let start = Instant::now();
     let printed = Command::new("otf2-print").arg("-A").arg(&anchor).stdout(Stdio::null()).status();
@@ -37,7 +30,9 @@ fn fifty_million_events_are_added_up_in_bounded_memory() {
     let start = Instant::now();
     let (peak_bytes, result) = memory::crosscheck(&sample("ucx-rc-mixed-4x1"), &anchor);
     let own_s = start.elapsed().as_secs_f64();
-    assert_eq!(result["events"].as_u64(), Some(events));
+    // The library adds an event of its own (BUFFER_FLUSH) where it empties the buffer of a location: here once, at its end.
+    let flushes = result["events"].as_u64().map(|read| read - events);
+    assert_eq!(flushes, Some(RANKS));
     let pairs = result["pairs"].as_array().expect("pairs");
     let bytes: u64 = pairs.iter().filter_map(|pair| pair["trace"]["bytes"].as_u64()).sum();
     assert_eq!(bytes, RANKS * MESSAGES_PER_RANK.div_ceil(2) * 1024);
