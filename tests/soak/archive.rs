@@ -21,6 +21,7 @@ fn fifty_million_events_are_added_up_in_bounded_memory() {
     let numbers = [RANKS, MESSAGES_PER_RANK].map(|number| number.to_string());
     assert!(Command::new(generator).arg(&archive).args(numbers).status().expect("generator").success());
     let anchor = archive.join("traces.otf2");
+    let events = 3 * RANKS * MESSAGES_PER_RANK;
 
     let start = Instant::now();
     let printed = Command::new("otf2-print").arg("-A").arg(&anchor).stdout(Stdio::null()).status();
