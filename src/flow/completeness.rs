@@ -14,7 +14,8 @@
 //! that was seen or after the last that was acknowledged.
 
 use super::ledger::{Ledger, MAX_HOLE};
-use super::{Connection, LARGEST_MTU_BYTES, Tracker, health};
+use super::health::{self, Health};
+use super::{LARGEST_MTU_BYTES, Tracker};
 use crate::model::health::{Loss, Observed};
 use crate::model::{ConnectionKey, Turn};
 use std::collections::HashMap;
@@ -29,53 +30,57 @@ impl Tracker {
     #[cold]
     pub(super) fn reconcile_midway(&mut self, id: u32, turn: Turn) {
         if turn == Turn::Response {
-            let connection = &mut self.connections[id as usize];
-            let ledger = &connection.ledgers[Turn::Response as usize];
-            let by_responses = ledger.crowded(connection.health.used).then(|| ledger.middle());
-            let by_starts = connection.health.crowded_starts();
+            let ledger = &self.connections[id as usize].ledgers[Turn::Response as usize];
+            let health = &mut self.health[id as usize];
+            let by_responses = ledger.crowded(health.used).then(|| ledger.middle());
+            let by_starts = health.crowded_starts();
             let Some(upto) = by_responses.into_iter().chain(by_starts).max() else { return };
             let own_upto = upto;
-            connection.health.used = upto;
+            health.used = upto;
             if let Some((request, _)) = self.clear_partner(id) {
-                let upto = upto + shift(upto, self.connections[request as usize].health.high().unwrap_or(0));
+                let upto = upto + shift(upto, self.health[request as usize].high().unwrap_or(0));
                 self.reconcile(request, Some(id), upto);
             }
-            self.connections[id as usize].health.starts.retain(|number| *number >= own_upto);
+            if let Some(data) = &mut self.health[id as usize].data {
+                data.starts.retain(|number| *number >= own_upto);
+            }
             return;
         }
-        let connection = &self.connections[id as usize];
-        let ledger = &connection.ledgers[Turn::Request as usize];
-        let by_requests = ledger.crowded(connection.health.done).then(|| ledger.middle());
-        let Some(upto) = connection.health.crowded().into_iter().chain(by_requests).min() else { return };
+        let ledger = &self.connections[id as usize].ledgers[Turn::Request as usize];
+        let health = &self.health[id as usize];
+        let by_requests = ledger.crowded(health.done).then(|| ledger.middle());
+        let Some(upto) = health.crowded().into_iter().chain(by_requests).min() else { return };
         let answering = self.answering(id);
         self.reconcile(id, answering, upto);
     }
 
-    /// What was observed of each connection, in the order of their numbers, when the input has ended.
-    pub(super) fn observed(&mut self, keys: &[(u32, ConnectionKey)]) -> Vec<Observed> {
+    /// What was observed of each connection, in the order of their numbers, when the input has ended; `None` where nothing went wrong.
+    pub(super) fn observed(&mut self, keys: &[ConnectionKey]) -> Vec<Option<Box<Observed>>> {
         // Votes for each request connection, of all that claim it: the clear one answers it, if it has no clearer one itself.
         let mut claims: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
-        for (id, _) in keys {
-            for (request, votes) in self.pairing.ballot().votes(*id) {
-                claims.entry(*request).or_default().push((*id, *votes));
+        for id in 0..keys.len() as u32 {
+            for (request, votes) in self.pairing.ballot().votes(id) {
+                claims.entry(*request).or_default().push((id, *votes));
             }
         }
-        let answer = |request: &u32| {
-            let (answer, _) = clear(claims.get(request)?)?;
-            self.clear_partner(answer).filter(|(partner, _)| partner == request).map(|_| answer)
-        };
-        let answers: HashMap<u32, u32> = keys.iter().filter_map(|(id, _)| Some((*id, answer(id)?))).collect();
-        for (id, key) in keys {
+        for (id, key) in (0..).zip(keys).take(self.health.len()) {
+            let answer = claims.get(&id).and_then(|claims| clear(claims)).map(|(answer, _)| answer);
+            let answer = answer.filter(|answer| self.clear_partner(*answer).is_some_and(|(partner, _)| partner == id));
             if !key.is_datagram() {
-                self.reconcile(*id, answers.get(id).copied(), i64::MAX);
+                self.reconcile(id, answer, i64::MAX);
             }
         }
-        let observed = |(id, _): &(u32, ConnectionKey)| {
-            let Connection { health, ledgers, .. } = &self.connections[*id as usize];
-            let never_seen = ledgers[Turn::Request as usize].never_seen();
-            Observed { open_psns: never_seen.saturating_sub(health.explained), ..health.observed }
+        let observed = |id: usize| {
+            let never_seen = self.connections[id].ledgers[Turn::Request as usize].never_seen();
+            let health = self.health.get_mut(id);
+            let open_psns = never_seen.saturating_sub(health.as_ref().map_or(0, |health| health.explained));
+            let mut observed = health.and_then(Health::take_observed);
+            if open_psns > 0 {
+                observed.get_or_insert_default().open_psns = open_psns;
+            }
+            observed
         };
-        keys.iter().map(observed).collect()
+        (0..keys.len()).map(observed).collect()
     }
 
     /// The connection whose requests this one answers, where that is clear, and the votes for it.
@@ -86,7 +91,7 @@ impl Tracker {
     /// The connection that answers this one, while the input goes on.
     fn answering(&mut self, request: u32) -> Option<u32> {
         let answers = |id: &u32| self.clear_partner(*id).filter(|(partner, _)| *partner == request);
-        if let Some(known) = self.connections[request as usize].health.partner.filter(|id| answers(id).is_some()) {
+        if let Some(known) = self.health[request as usize].partner.filter(|id| answers(id).is_some()) {
             return Some(known);
         }
         let votes = |id: u32| self.pairing.ballot().votes(id).iter().find(|(partner, _)| *partner == request);
@@ -94,24 +99,25 @@ impl Tracker {
             (0..self.connections.len() as u32).filter_map(|id| Some((id, votes(id)?.1))).collect();
         let (found, votes) = clear(&claims).filter(|(id, _)| answers(id).is_some())?;
         if votes >= ENOUGH_VOTES {
-            self.connections[request as usize].health.partner = Some(found);
+            self.health[request as usize].partner = Some(found);
         }
         Some(found)
     }
 
     /// Holds the requests of a connection, below `upto` and as far as they are acknowledged, against what was seen of them and of their answers.
     fn reconcile(&mut self, request: u32, answer: Option<u32>, upto: i64) {
-        let Some(high) = self.connections[request as usize].health.high() else { return };
+        let Some(high) = self.health[request as usize].high() else { return };
         let mut limit = i64::MIN;
         let mut responses: Vec<(i64, i64)> = Vec::new();
         let mut starts: Vec<i64> = Vec::new();
         if let Some(answer) = answer {
-            let Connection { health, ledgers, .. } = &self.connections[answer as usize];
+            let health = &self.health[answer as usize];
+            let ledgers = &self.connections[answer as usize].ledgers;
             let acknowledged = health.acknowledged().into_iter().flatten();
             limit = acknowledged.map(|number| number + shift(number, high) + 1).max().unwrap_or(limit).min(upto);
             let ledger = &ledgers[Turn::Response as usize];
             let by = ledger.high().map_or(0, |number| shift(number, high));
-            starts.extend(health.starts.iter().map(|number| number + by));
+            starts.extend(health.starts().iter().map(|number| number + by));
             starts.sort_unstable();
             for (start, end) in ledger.runs() {
                 match responses.last_mut().filter(|last| last.1 == start + by) {
@@ -121,25 +127,26 @@ impl Tracker {
             }
         }
         let pair = self.mtu_of(request);
-        let Connection { health, ledgers, .. } = &mut self.connections[request as usize];
-        let ledger: &Ledger = &ledgers[Turn::Request as usize];
+        let ledger: &Ledger = &self.connections[request as usize].ledgers[Turn::Request as usize];
+        let health = &mut self.health[request as usize];
         let from = health.done;
         let mut requests: Vec<(i64, i64)> = Vec::new();
         ledger.runs().for_each(|(start, end)| health::insert(&mut requests, start, end));
         let region = |ranges: &[(i64, i64)]| gaps_between(ranges, from, limit);
         health.explained += region(&requests).iter().map(|(start, end)| (end - start).cast_unsigned()).sum::<u64>();
         // The path MTU is known by now, if it ever is: READs that were seen before take more numbers than was thought.
-        if let Some(mtu) = pair {
-            for (number, length_bytes) in std::mem::take(&mut health.guessed) {
+        if let (Some(mtu), Some(data)) = (pair, &mut health.data) {
+            for (number, length_bytes) in std::mem::take(&mut data.guessed) {
                 let end = number + i64::from(length_bytes.div_ceil(mtu).max(1));
                 health::insert(&mut requests, number, end);
-                health::insert(&mut health.asked, number, end);
+                health::insert(&mut data.asked, number, end);
             }
         }
         let mut gaps = region(&requests);
         // What was acknowledged beyond the last that was seen. A READ of unknown span may be what reaches so far.
         let seen_upto = requests.last().map_or(limit, |last| last.1.max(from));
-        if health.guessed.is_empty() && (1..=MAX_HOLE).contains(&limit.saturating_sub(seen_upto)) {
+        let is_guessed = health.data.as_ref().is_some_and(|data| !data.guessed.is_empty());
+        if !is_guessed && (1..=MAX_HOLE).contains(&limit.saturating_sub(seen_upto)) {
             gaps.push((seen_upto, limit));
         }
         let mut loss = Loss::default();
@@ -154,7 +161,7 @@ impl Tracker {
             loss.at_least += reads + unanswered;
             loss.at_most += reads + 2 * unanswered;
         }
-        for &(start, end) in &health.asked {
+        for &(start, end) in health.data.iter().flat_map(|data| &data.asked) {
             let (start, end) = (start.max(from), end.min(limit));
             if start < end {
                 let missing = (end - start).cast_unsigned() - overlap(&responses, start, end);
@@ -163,18 +170,20 @@ impl Tracker {
                 loss.at_most += missing;
             }
         }
-        health.observed.loss += loss;
+        if loss != Loss::default() {
+            health.observed().loss += loss;
+        }
         health.done = health.done.max(upto);
-        health.asked.retain(|(_, end)| *end > upto);
-        if let Some(first) = health.asked.first_mut() {
-            first.0 = first.0.max(upto);
+        if let Some(data) = &mut health.data {
+            data.asked.retain(|(_, end)| *end > upto);
+            data.asked.iter_mut().take(1).for_each(|first| first.0 = first.0.max(upto));
         }
     }
 
-    /// Path MTU between the ends of a connection, where it is known. Looked up by its key, which only ends of inputs do.
+    /// Path MTU between the ends of a connection, where it is known.
     fn mtu_of(&self, id: u32) -> Option<u32> {
-        let ends = self.connections[id as usize].ends?;
-        let mtu = self.mtu_bytes.get(&ends).copied()?;
+        let key = &self.connections[id as usize].key;
+        let mtu = self.mtu_bytes.get(&(key.src.min(key.dst), key.src.max(key.dst))).copied()?;
         Some(u32::from(mtu).clamp(1, LARGEST_MTU_BYTES))
     }
 }

@@ -31,11 +31,8 @@ const ENOUGH_COPIES: u32 = 64;
 /// Stands for "nothing yet".
 const NOTHING: i64 = i64::MIN;
 
-/// The health of one connection, as far as it can be told before its input has ended.
-///
-/// What nearly every packet touches comes first, in one cache line.
-#[derive(Clone, Debug)]
-#[repr(C, align(64))]
+/// The health of one connection, as far as it can be told before its input has ended. What most connections do not have stands apart.
+#[derive(Debug)]
 pub(super) struct Health {
     /// Highest number that a request took; READ requests take several.
     high: i64,
@@ -45,30 +42,43 @@ pub(super) struct Health {
     acknowledged: i64,
     /// Numbers and times of the first transmissions of requests: the last ones, and every 32nd of those before. Rings.
     recent: Vec<Sent>,
+    sparse: Vec<Sent>,
     sent: u32,
+    copies: u32,
     /// Something waits for new requests: a run that they end, or a measurement.
     waits: bool,
     /// Requests stand twice, so only the reading of two points goes on.
     twice: bool,
-    copies: u32,
-    sparse: Vec<Sent>,
-    readings: [Reading; 2],
+    /// The connection that answers this one.
+    pub(super) partner: Option<u32>,
+    /// Requests below this number have been held against what came back, and responses below this one were used for that.
+    pub(super) done: i64,
+    pub(super) used: i64,
+    /// Request numbers never seen that lie below `done` and were acknowledged.
+    pub(super) explained: u64,
+    /// What is asked for, and comes back, as data.
+    pub(super) data: Option<Box<Data>>,
+    trouble: Option<Box<Trouble>>,
+}
+
+/// Requests that are answered with data, and those answers.
+#[derive(Debug, Default)]
+pub(super) struct Data {
     /// Numbers that responses must come for: sorted, disjoint ranges.
     pub(super) asked: Vec<(i64, i64)>,
     /// Numbers of the first response of each request, as far as they may still be needed.
     pub(super) starts: Vec<i64>,
     /// READ requests, with their length, that were seen before the path MTU was known.
     pub(super) guessed: Vec<(i64, u32)>,
-    /// Requests below this number have been held against what came back, and responses below this one were used for that.
-    pub(super) done: i64,
-    pub(super) used: i64,
-    /// Request numbers never seen that lie below `done` and were acknowledged.
-    pub(super) explained: u64,
-    /// The connection that answers this one.
-    pub(super) partner: Option<u32>,
+}
+
+/// What goes wrong.
+#[derive(Debug, Default)]
+struct Trouble {
+    readings: [Reading; 2],
     /// What a notification of congestion does.
-    reaction: Option<Box<Running>>,
-    pub(super) observed: Observed,
+    reaction: Option<Running>,
+    observed: Box<Observed>,
 }
 
 /// When a request was sent first: 40 bits of nanoseconds (18 minutes), 24 of the number. One word, so that a line holds eight.
@@ -111,27 +121,47 @@ impl Default for Health {
             high: NOTHING,
             high_response: NOTHING,
             acknowledged: NOTHING,
-            waits: false,
-            readings: [Reading::default(); 2],
             recent: Vec::new(),
-            sent: 0,
-            twice: false,
-            copies: 0,
             sparse: Vec::new(),
-            asked: Vec::new(),
-            guessed: Vec::new(),
-            starts: Vec::new(),
+            sent: 0,
+            copies: 0,
+            waits: false,
+            twice: false,
+            partner: None,
             done: NOTHING,
             used: NOTHING,
             explained: 0,
-            partner: None,
-            reaction: None,
-            observed: Observed::default(),
+            data: None,
+            trouble: None,
         }
     }
 }
 
 impl Health {
+    /// What went wrong, to be added to.
+    pub(super) fn observed(&mut self) -> &mut Observed {
+        &mut self.trouble().observed
+    }
+
+    /// The same given up, where anything did.
+    pub(super) fn take_observed(&mut self) -> Option<Box<Observed>> {
+        self.trouble.take().map(|trouble| trouble.observed).filter(|observed| **observed != Observed::default())
+    }
+
+    /// What is asked for, and comes back, as data, to be added to.
+    fn data(&mut self) -> &mut Data {
+        self.data.get_or_insert_default()
+    }
+
+    /// Numbers of first responses.
+    pub(super) fn starts(&self) -> &[i64] {
+        self.data.as_ref().map_or(&[], |data| &data.starts)
+    }
+
+    fn trouble(&mut self) -> &mut Trouble {
+        self.trouble.get_or_insert_default()
+    }
+
     /// A request of a connected service that takes `span` numbers.
     #[inline]
     pub(super) fn request(&mut self, number: i64, span: u32, occurrence: u32, time_ns: i64) {
@@ -151,29 +181,32 @@ impl Health {
 
     /// A new request where something waits for it.
     fn new_one(&mut self, time_ns: i64) {
-        self.readings.iter_mut().for_each(|reading| reading.open = false);
+        let Trouble { readings, reaction, observed } = self.trouble();
+        readings.iter_mut().for_each(|reading| reading.open = false);
         if time_ns != PacketRecord::NO_TIME {
-            let sum = &mut self.observed.reaction;
-            self.reaction.take_if(|running| running.request(time_ns, sum));
+            reaction.take_if(|running| running.request(time_ns, &mut observed.reaction));
         }
-        self.waits = self.reaction.is_some();
+        self.waits = reaction.is_some();
     }
 
     /// A notification that the sender is to slow down.
     pub(super) fn notified(&mut self, now_ns: i64) {
         let count = self.sent as usize;
         let at = |back: usize| Some(self.recent.get(count.checked_sub(back)? % RECENT)?.time_ns(now_ns));
-        if self.reaction.is_none()
-            && let (Some(last_ns), Some(first_ns)) = (at(1), at(reaction::GAPS as usize + 1))
+        let times_ns = at(1).zip(at(reaction::GAPS as usize + 1));
+        if let Some((last_ns, first_ns)) = times_ns
+            && self.trouble().reaction.is_none()
         {
-            self.reaction = Some(Box::new(Running::new(last_ns, last_ns.saturating_sub(first_ns))));
+            self.trouble().reaction = Some(Running::new(last_ns, last_ns.saturating_sub(first_ns)));
             self.waits = true;
         }
     }
 
     fn not_new(&mut self, number: i64, occurrence: u32, time_ns: i64) {
         self.waits = true;
-        self.observed.late += u64::from(occurrence == 1);
+        if occurrence == 1 {
+            self.observed().late += 1;
+        }
         if occurrence == 2 {
             self.copies += 1;
             self.twice = self.copies >= ENOUGH_COPIES && self.copies > self.sent / 2;
@@ -190,12 +223,12 @@ impl Health {
     #[inline]
     pub(super) fn response(&mut self, number: i64, occurrence: u32, starts: bool) {
         if starts && occurrence == 1 {
-            self.starts.push(number);
+            self.data().starts.push(number);
         }
         if number > self.high_response {
             self.high_response = number;
-        } else {
-            self.observed.late += u64::from(occurrence == 1);
+        } else if occurrence == 1 {
+            self.observed().late += 1;
         }
     }
 
@@ -214,8 +247,9 @@ impl Health {
     fn refusal(&mut self, aeth: Aeth) {
         let code = match aeth.kind() {
             AethKind::RnrNak { timer_ns } => {
-                self.observed.rnr_naks += 1;
-                self.observed.longest_rnr_timer_ns = self.observed.longest_rnr_timer_ns.max(timer_ns);
+                let observed = self.observed();
+                observed.rnr_naks += 1;
+                observed.longest_rnr_timer_ns = observed.longest_rnr_timer_ns.max(timer_ns);
                 return;
             }
             AethKind::Nak(NakCode::PsnSequenceError) => 0,
@@ -225,13 +259,13 @@ impl Health {
             AethKind::Nak(NakCode::InvalidRdRequest) => 4,
             AethKind::Nak(NakCode::Reserved(_)) | AethKind::Reserved | AethKind::Ack { .. } => 5,
         };
-        self.observed.naks[code] += 1;
+        self.observed().naks[code] += 1;
     }
 
     /// A packet with marks.
     #[cold]
     pub(super) fn marked(&mut self, marks: Marks, occurrence: u32) {
-        for (count, mark) in self.observed.marked.iter_mut().zip(Marks::ALL) {
+        for (count, mark) in self.observed().marked.iter_mut().zip(Marks::ALL) {
             count[usize::from(occurrence.is_multiple_of(2))] += u64::from(marks.has(mark));
         }
     }
@@ -239,24 +273,27 @@ impl Health {
     /// A request, seen for the first time, that data must come back for. `guessed`: its length, where the path MTU and so the number of its
     /// responses is not known.
     pub(super) fn ask(&mut self, number: i64, span: u32, guessed: Option<u32>) {
-        insert(&mut self.asked, number, number + i64::from(span.max(1)));
+        self.observed().data_requests += 1;
+        let Data { asked, guessed: all_guessed, .. } = self.data();
+        insert(asked, number, number + i64::from(span.max(1)));
         if let Some(length_bytes) = guessed
-            && self.guessed.len() < MAX_GUESSED
+            && all_guessed.len() < MAX_GUESSED
         {
-            self.guessed.push((number, length_bytes));
+            all_guessed.push((number, length_bytes));
         }
     }
 
     /// Too many requests for data wait to be held against the responses: all before this number can be.
     pub(super) fn crowded(&self) -> Option<i64> {
-        let &(start, _) = self.asked.get(MAX_ASKED - RECENT)?;
-        (self.asked.len() >= MAX_ASKED).then_some(start)
+        let asked = &self.data.as_ref()?.asked;
+        let &(start, _) = asked.get(MAX_ASKED - RECENT)?;
+        (asked.len() >= MAX_ASKED).then_some(start)
     }
 
     /// Too many first responses wait: all before this number can be held against the requests.
     pub(super) fn crowded_starts(&self) -> Option<i64> {
-        let number = self.starts.get(MAX_STARTS - MAX_STARTS / 4).copied();
-        number.filter(|_| self.starts.len() >= MAX_STARTS)
+        let number = self.starts().get(MAX_STARTS - MAX_STARTS / 4).copied();
+        number.filter(|_| self.starts().len() >= MAX_STARTS)
     }
 
     /// Highest request number, if there was one.
@@ -309,16 +346,17 @@ impl Health {
 
     /// A transmission that is not above all before it.
     fn back(&mut self, reading: usize, number: i64, repeats: bool, time_ns: i64) {
-        let before = self.readings[reading];
+        let before = self.trouble().readings[reading];
         if !before.open || number <= before.last {
             let first_sent_ns = self.first_sent_ns(number, repeats, time_ns);
-            self.readings[reading] =
+            self.trouble().readings[reading] =
                 Reading { open: true, counted: false, last: number, began_ns: time_ns, first_sent_ns };
         }
-        let run = &mut self.readings[reading];
+        let Trouble { readings, observed, .. } = self.trouble();
+        let run = &mut readings[reading];
         run.last = number;
         if repeats {
-            let episodes = &mut self.observed.episodes[reading];
+            let episodes = &mut observed.episodes[reading];
             episodes.packets += 1;
             if !run.counted {
                 run.counted = true;
@@ -368,7 +406,7 @@ mod tests {
         for (time_us, &(number, occurrence)) in packets.iter().enumerate() {
             health.request(number, 1, occurrence, time_us as i64 * 1000);
         }
-        health.observed
+        *health.observed()
     }
 
     #[test]
@@ -404,7 +442,7 @@ mod tests {
             health.request(number, span, occurrence, time_ns);
         }
         let once = Episodes { count: 1, packets: 1, timed: 1, total_ns: 500, longest_ns: 500 };
-        assert_eq!((health.observed.episodes[0], health.observed.late), (once, 0));
+        assert_eq!((health.observed().episodes[0], health.observed().late), (once, 0));
     }
 
     #[test]

@@ -26,12 +26,18 @@ pub(super) const MAX_HOLE: i64 = 1 << 16;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     /// Nearly all connections have one or two: these lie here, where they are found without another look into memory.
-    runs: SmallVec<[Run; 2]>,
+    runs: SmallVec<[Packed; 2]>,
     /// Largest unwrapped number seen.
     high: i64,
-    overflowed: bool,
-    /// Numbers between runs that were forgotten.
-    forgotten_holes: u64,
+    /// What runs that were forgotten have left.
+    forgotten: Forgotten,
+}
+
+/// Numbers between runs that were forgotten.
+#[derive(Clone, Copy, Debug, Default)]
+struct Forgotten {
+    any: bool,
+    holes: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +46,49 @@ struct Run {
     /// One past the last.
     end: i64,
     count: u32,
+}
+
+/// A run as it is kept: ACKs that are sent for several packets leave as many runs as there may be, on each of many connections.
+///
+/// The lower half of its start; its length in 24 bits, its count in 8. All runs together reach less far back than the 32 bits of a start: as many as
+/// there may be, and a hole in front of each, which is half as long at most as PSNs are many.
+#[derive(Clone, Copy, Debug)]
+struct Packed {
+    start: u32,
+    length_and_count: u32,
+}
+
+impl Run {
+    const LENGTH_BITS: u32 = 24;
+    /// Longest run. A longer one is kept as several.
+    const MAX_LENGTH: i64 = (1 << Self::LENGTH_BITS) - 1;
+    const MAX_COUNT: u32 = u8::MAX as u32;
+
+    /// May be one with the run that follows it.
+    const fn joins(&self, next: &Self) -> bool {
+        self.end == next.start && self.count == next.count && next.end - self.start <= Self::MAX_LENGTH
+    }
+
+    /// One sight more. Whether it is odd or even is what matters of large numbers.
+    const fn next(count: u32) -> u32 {
+        if count == Self::MAX_COUNT { count - 1 } else { count + 1 }
+    }
+
+    #[inline]
+    const fn packed(self) -> Packed {
+        let length = (self.end - self.start) as u32;
+        Packed { start: self.start as u32, length_and_count: self.count << Self::LENGTH_BITS | length }
+    }
+}
+
+impl Packed {
+    /// The run, of a ledger whose largest number this is.
+    #[inline]
+    const fn run(self, high: i64) -> Run {
+        let start = high - (high as u32).wrapping_sub(self.start) as i64;
+        let length = self.length_and_count & Run::MAX_LENGTH as u32;
+        Run { start, end: start + length as i64, count: self.length_and_count >> Run::LENGTH_BITS }
+    }
 }
 
 /// Where and how often a packet was seen.
@@ -55,41 +104,46 @@ impl Ledger {
     /// Notes a packet that takes `span` sequence numbers from `psn` on (more than one for READ requests).
     #[inline]
     pub(super) fn note(&mut self, psn: Psn, span: u32) -> Entry {
-        let number = match self.runs.last() {
-            None => i64::from(psn.value()),
-            Some(_) => self.high + i64::from(psn.since(Psn::new(self.high as u32))),
+        let number = if self.runs.is_empty() {
+            i64::from(psn.value())
+        } else {
+            self.high + i64::from(psn.since(Psn::new(self.high as u32)))
         };
-        Entry { number, occurrence: self.add(number, number + i64::from(span.max(1))) }
+        // No message is longer than 2^31 bytes, and no request takes more numbers than there are.
+        let span = i64::from(span.max(1)).min(Run::MAX_LENGTH);
+        Entry { number, occurrence: self.add(number, number + span) }
     }
 
     /// Notes a 16-bit number of a layer above (UCX over UD).
     pub(super) fn note_u16(&mut self, sequence: u16) -> u32 {
-        let number = match self.runs.last() {
-            None => i64::from(sequence),
-            Some(_) => self.high + i64::from(sequence.wrapping_sub(self.high as u16).cast_signed()),
+        let number = if self.runs.is_empty() {
+            i64::from(sequence)
+        } else {
+            self.high + i64::from(sequence.wrapping_sub(self.high as u16).cast_signed())
         };
         self.add(number, number + 1)
     }
 
     /// True once runs had to be forgotten.
     pub(super) const fn overflowed(&self) -> bool {
-        self.overflowed
+        self.forgotten.any
     }
 
     /// Runs above `done` may be forgotten soon.
     #[inline]
     pub(super) fn crowded(&self, done: i64) -> bool {
-        self.runs.len() >= CROWDED_RUNS && self.runs.get(FORGOTTEN_RUNS - 1).is_some_and(|run| run.end > done)
+        self.runs.len() >= CROWDED_RUNS
+            && self.runs.get(FORGOTTEN_RUNS - 1).is_some_and(|run| run.run(self.high).end > done)
     }
 
     /// Start of a run in the middle of them; those before it are the next to be forgotten.
     pub(super) fn middle(&self) -> i64 {
-        self.runs.get(self.runs.len() / 2).map_or(self.high, |run| run.start)
+        self.runs.get(self.runs.len() / 2).map_or(self.high, |run| run.run(self.high).start)
     }
 
     /// The numbers that were seen, as ranges in order; neighbours may touch.
     pub(super) fn runs(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
-        self.runs.iter().map(|run| (run.start, run.end))
+        self.runs.iter().map(|run| run.run(self.high)).map(|run| (run.start, run.end))
     }
 
     /// The largest number seen.
@@ -99,69 +153,85 @@ impl Ledger {
 
     /// Numbers between the first and the last that were not seen.
     pub(super) fn never_seen(&self) -> u64 {
-        self.forgotten_holes + holes(&self.runs)
+        u64::from(self.forgotten.holes) + self.holes(self.runs.len())
+    }
+
+    /// Numbers between the first runs.
+    fn holes(&self, runs: usize) -> u64 {
+        let ends = self.runs().take(runs).map(|(_, end)| end);
+        let between = ends.zip(self.runs().skip(1)).map(|(end, (start, _))| start - end).take(runs.saturating_sub(1));
+        between.filter(|hole| *hole <= MAX_HOLE).map(i64::cast_unsigned).sum()
+    }
+
+    #[inline]
+    fn run(&self, index: usize) -> Run {
+        self.runs[index].run(self.high)
     }
 
     #[inline]
     fn add(&mut self, start: i64, end: i64) -> u32 {
-        self.high = self.high.max(end - 1);
         // The next packet of a stream that is seen once.
-        if let Some(last) = self.runs.last_mut()
-            && last.end == start
-            && last.count == 1
-        {
-            last.end = end;
-            return 1;
+        if let Some(packed) = self.runs.last_mut() {
+            let last = packed.run(self.high);
+            let longer = Run { end, ..last };
+            if last.end == start && last.count == 1 && end - last.start <= Run::MAX_LENGTH {
+                *packed = longer.packed();
+                self.high = end - 1;
+                return 1;
+            }
         }
         self.add_elsewhere(start, end)
     }
 
     #[inline(never)]
     fn add_elsewhere(&mut self, start: i64, end: i64) -> u32 {
-        match self.runs.last() {
-            Some(last) if last.end > start => {}
+        let is_behind = match self.runs.last() {
+            Some(last) => last.run(self.high).end <= start,
+            None => true,
+        };
+        // Runs are read by the largest number, so it changes for all of them at a time.
+        self.high = if self.runs.is_empty() { end - 1 } else { self.high.max(end - 1) };
+        if is_behind {
             // One after a hole: coalesced ACKs leave many.
-            _ => {
-                self.bound();
-                self.runs.push(Run { start, end, count: 1 });
-                return 1;
-            }
+            self.bound();
+            self.runs.push(Run { start, end, count: 1 }.packed());
+            return 1;
         }
         // Copies and repeats are near the end: the search starts there.
-        let inside = self.runs.iter().rposition(|run| run.start <= start);
-        if let Some(index) = inside.filter(|&index| self.runs[index].start == start && end <= self.runs[index].end)
+        let inside = (0..self.runs.len()).rev().find(|&index| self.run(index).start <= start);
+        if let Some(index) = inside.filter(|&index| self.run(index).start == start && end <= self.run(index).end)
             && let Some(occurrence) = self.add_at_start(index, end)
         {
             return occurrence;
         }
         self.bound();
-        let from = self.runs.partition_point(|run| run.end <= start);
-        let to = self.runs.partition_point(|run| run.start < end);
+        let high = self.high;
+        let from = self.runs.partition_point(|run| run.run(high).end <= start);
+        let to = self.runs.partition_point(|run| run.run(high).start < end);
         self.splice(from, to, start, end)
     }
 
     /// The next copy at a sink: it takes the start of a run, or all of it, as the run before it did; or stands alone.
     fn add_at_start(&mut self, index: usize, end: i64) -> Option<u32> {
-        let run = self.runs[index];
+        let run = self.run(index);
         let whole = run.end == end;
-        let count = run.count + 1;
-        if whole && self.runs.get(index + 1).is_some_and(|next| next.start == end && next.count == count) {
+        let seen = Run { end, count: Run::next(run.count), ..run };
+        if whole && index + 1 < self.runs.len() && seen.joins(&self.run(index + 1)) {
             return None;
         }
-        let joins = |before: &Run| before.end == run.start && before.count == count;
-        match index.checked_sub(1).map(|before| &mut self.runs[before]).filter(|before| joins(before)) {
-            Some(before) => {
-                before.end = end;
+        match index.checked_sub(1).map(|before| (before, self.run(before))).filter(|(_, run)| run.joins(&seen)) {
+            Some((before, run)) => {
+                self.runs[before] = Run { end, ..run }.packed();
                 if whole {
                     self.runs.remove(index);
                 } else {
-                    self.runs[index].start = end;
+                    self.runs[index] = Run { start: end, ..self.run(index) }.packed();
                 }
             }
-            None if whole => self.runs[index].count = count,
+            None if whole => self.runs[index] = seen.packed(),
             None => return None,
         }
-        Some(count)
+        Some(seen.count)
     }
 
     /// The general case: counts [start, end) once more, where the runs `from..to` overlap it.
@@ -172,7 +242,7 @@ impl Ledger {
         let mut put = |run: Run| {
             if run.start < run.end {
                 match pieces.last_mut() {
-                    Some(last) if last.end == run.start && last.count == run.count => last.end = run.end,
+                    Some(last) if last.joins(&run) => last.end = run.end,
                     _ => pieces.push(run),
                 }
             }
@@ -180,8 +250,9 @@ impl Ledger {
         // The neighbours come along so that equal counts join.
         let (first, last) = (from.saturating_sub(1), (to + 1).min(self.runs.len()));
         for run in self.runs.get(first..last).unwrap_or_default() {
+            let run = run.run(self.high);
             if run.end <= start {
-                put(*run);
+                put(run);
                 continue;
             }
             let (inside_start, inside_end) = (run.start.clamp(start, end), run.end.clamp(start, end));
@@ -190,10 +261,11 @@ impl Ledger {
                 occurrence.get_or_insert(1);
                 at = inside_start;
             }
+            let count = Run::next(run.count);
             put(Run { start: run.start, end: inside_start, count: run.count });
-            put(Run { start: inside_start, end: inside_end, count: run.count + 1 });
+            put(Run { start: inside_start, end: inside_end, count });
             if inside_start < inside_end {
-                occurrence.get_or_insert(run.count + 1);
+                occurrence.get_or_insert(count);
                 at = inside_end;
             }
             put(Run { start: inside_end.max(run.start), end: run.end, count: run.count });
@@ -203,24 +275,18 @@ impl Ledger {
             occurrence.get_or_insert(1);
         }
         self.runs.drain(first..last);
-        self.runs.insert_many(first, pieces);
+        self.runs.insert_many(first, pieces.into_iter().map(Run::packed));
         occurrence.unwrap_or(1)
     }
 
     /// Makes room for the runs that one packet can add, so that the list never grows beyond its bound.
     fn bound(&mut self) {
         if self.runs.len() + 3 > MAX_RUNS {
-            self.forgotten_holes += holes(self.runs.get(..=FORGOTTEN_RUNS).unwrap_or_default());
+            let holes = u32::try_from(self.holes(FORGOTTEN_RUNS + 1)).unwrap_or(u32::MAX);
+            self.forgotten = Forgotten { any: true, holes: self.forgotten.holes.saturating_add(holes) };
             self.runs.drain(..FORGOTTEN_RUNS);
-            self.overflowed = true;
         }
     }
-}
-
-/// Numbers between runs.
-fn holes(runs: &[Run]) -> u64 {
-    let between = runs.windows(2).map(|pair| pair[1].start - pair[0].end);
-    between.filter(|hole| *hole <= MAX_HOLE).map(i64::cast_unsigned).sum()
 }
 
 #[cfg(test)]
@@ -263,6 +329,27 @@ mod tests {
         assert_eq!(ledger.note(Psn::new(19), 1).occurrence, 1);
     }
 
+    /// Two wraps and a half of the PSN, as one stream and each packet twice: a run is kept in parts, and what it says is the same.
+    #[test]
+    fn long_streams_and_many_sights() {
+        let mut ledger = Ledger::default();
+        let mut twice = Ledger::default();
+        let step = 1000;
+        for start in (0..5i64 << 23).step_by(step) {
+            let (psn, span) = (Psn::new(start as u32), step as u32);
+            assert_eq!(ledger.note(psn, span), Entry { number: start, occurrence: 1 });
+            assert_eq!((twice.note(psn, span).occurrence, twice.note(psn, span).occurrence), (1, 2));
+        }
+        for ledger in [ledger, twice] {
+            assert!((2..5).contains(&ledger.runs.len()) && ledger.never_seen() == 0 && !ledger.overflowed());
+            assert_eq!(ledger.runs().next().map(|run| run.0), Some(0));
+        }
+        let sights = occurrences(&[7; 1000]);
+        assert_eq!(sights[..255], (1..=255).collect::<Vec<u32>>());
+        assert!(sights.iter().enumerate().all(|(index, sight)| *sight > 2 || index < 2));
+        assert!(sights.iter().enumerate().all(|(index, sight)| sight % 2 == (index as u32 + 1) % 2));
+    }
+
     #[test]
     fn old_runs_are_forgotten_and_said() {
         let mut ledger = Ledger::default();
@@ -292,9 +379,10 @@ mod tests {
                     *map.entry(number).or_default() += 1;
                 }
                 prop_assert_eq!(entry, Entry { number: start, occurrence: map[&start] });
-                prop_assert!(ledger.runs.windows(2).all(|pair| pair[0].end <= pair[1].start
+                let runs: Vec<Run> = (0..ledger.runs.len()).map(|index| ledger.run(index)).collect();
+                prop_assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start
                     && (pair[0].end < pair[1].start || pair[0].count != pair[1].count)));
-                prop_assert!(ledger.runs.iter().all(|run| (run.start..run.end).all(|n| map[&n] == run.count)));
+                prop_assert!(runs.iter().all(|run| (run.start..run.end).all(|n| map[&n] == run.count)));
             }
         }
     }

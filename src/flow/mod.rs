@@ -30,13 +30,14 @@ pub use cm::connection_management;
 
 use crate::model::health::Observed;
 use crate::model::{
-    ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, RawMessage, Seen, Start, Timing, Turn, Verb,
+    ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, Paged, RawMessage, Seen, Start, Timing, Turn, Verb,
     Wireup,
 };
 use assembly::Assembly;
 use echoes::Echoes;
 use envelopes::Envelopes;
 use foldhash::fast::FixedState;
+use hashbrown::HashTable;
 use health::Health;
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, Qpn};
@@ -48,7 +49,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
-use timing::Clock;
+use timing::{Clock, Sights};
 
 /// Path MTU that is assumed for the span of a READ request while none is known: the largest, so that a span is never
 /// longer than the truth.
@@ -77,8 +78,15 @@ pub struct Tracker {
     times: bool,
     /// What goes wrong is followed.
     follows_health: bool,
-    index: HashMap<ConnectionKey, u32, FixedState>,
-    connections: Vec<Connection>,
+    /// Numbers of the connections, by their keys.
+    index: HashTable<u32>,
+    hasher: FixedState,
+    connections: Paged<Connection>,
+    /// As many of each where they are asked for: of messages, of what goes wrong, of times.
+    following: Paged<Following>,
+    health: Paged<Health>,
+    clocks: Paged<Clock>,
+    sights: Sights,
     /// Largest payload of a First or Middle packet between two endpoints (in order): the path MTU.
     mtu_bytes: HashMap<(Endpoint, Endpoint), u16, FixedState>,
     pairing: Pairing,
@@ -87,6 +95,8 @@ pub struct Tracker {
     messages: Messages,
     wireups: Vec<Wireup>,
     introductions: Vec<Introduction>,
+    /// Messages given up before connections were.
+    evicted: u64,
 }
 
 /// What is left to say of a connection when its input has ended.
@@ -100,24 +110,32 @@ pub struct ConnectionEnd {
     pub overflowed: bool,
     /// Votes of answers for the sender's queue pair, by PSN and by repeated request numbers.
     pub partners: [Vec<(Qpn, u64)>; 2],
-    /// What went wrong.
-    pub health: Observed,
+    /// What went wrong, if anything did.
+    pub health: Option<Box<Observed>>,
 }
 
-#[derive(Debug, Default)]
+/// What every packet needs of its connection.
+#[derive(Debug)]
 struct Connection {
-    ledgers: [Ledger; 3],
+    key: ConnectionKey,
     /// Unnumbered packets.
     others: u32,
+    ledgers: [Ledger; 3],
+}
+
+/// The messages of a connection.
+#[derive(Debug, Default)]
+struct Following {
     assembly: Assembly,
     envelopes: Envelopes,
-    clock: Clock,
-    /// Stands for the connection in all inputs alike.
-    salt: u64,
-    missing: Missing,
-    health: Health,
-    /// Its endpoints in order, where it asked for data before their path MTU was known.
-    ends: Option<(Endpoint, Endpoint)>,
+    /// Most connections miss nothing.
+    missing: Option<Box<Missing>>,
+}
+
+impl Following {
+    fn missing(&mut self) -> &mut Missing {
+        self.missing.get_or_insert_default()
+    }
 }
 
 /// What packets showed and completed, with the numbers of their connections.
@@ -144,8 +162,13 @@ impl Tracker {
             depth,
             times: times && depth >= Depth::Envelopes,
             follows_health: health,
-            index: HashMap::default(),
-            connections: Vec::new(),
+            index: HashTable::new(),
+            hasher: FixedState::default(),
+            connections: Paged::default(),
+            following: Paged::default(),
+            health: Paged::default(),
+            clocks: Paged::default(),
+            sights: Sights::default(),
             mtu_bytes: HashMap::default(),
             pairing: Pairing::default(),
             echoes: Echoes::default(),
@@ -153,6 +176,7 @@ impl Tracker {
             messages: Messages::new(depth, times && depth >= Depth::Envelopes),
             wireups: Vec::new(),
             introductions: Vec::new(),
+            evicted: 0,
         }
     }
 
@@ -164,15 +188,16 @@ impl Tracker {
     /// A number that stands for a message in all inputs alike: one of its connection and the PSN of its first packet.
     #[must_use]
     pub fn hash(&self, message: &RawMessage) -> u64 {
-        let salt = self.connections.get(message.connection as usize).map_or(0, |connection| connection.salt);
-        self.index.hasher().hash_one((salt, message.psn))
+        let key = self.connections.get(message.connection as usize).map(|connection| connection.key);
+        let of_connection = key.map_or(0, |key| self.hasher.hash_one(key));
+        self.hasher.hash_one((of_connection, message.psn))
     }
 
     /// Finds the connections of packets that come next, `None` for those that are new, and touches what [`Tracker::packet`] will need: a
     /// processor waits for memory once for all of them and not for each.
     pub fn look_ahead(&self, packets: &[PacketRecord], batch_bytes: &[u8], found: &mut Vec<Option<u32>>) {
         found.clear();
-        found.extend(packets.iter().map(|packet| self.index.get(&ConnectionKey::of(packet)).copied()));
+        found.extend(packets.iter().map(|packet| self.find(&ConnectionKey::of(packet))));
         for (packet, id) in packets.iter().zip(found) {
             // Requests are most of what comes, and the other ledgers are next to theirs.
             black_box(
@@ -260,42 +285,50 @@ impl Tracker {
 
     /// Gives out what was still open, and what is left to say of the connections, in the order of their numbers.
     pub fn finish(&mut self, events: &mut Events) -> Vec<ConnectionEnd> {
-        let keys = self.keys();
-        for (id, key) in &keys {
-            while let Some(message) = self.connections[*id as usize].assembly.oldest() {
-                requests::note(&mut self.connections[*id as usize].missing, &message);
-                events.sizes.extend(requests::sized(*id, &message));
-                self.finished(*id, (key.src, key.dst), &message, &[], events);
+        let keys: Vec<ConnectionKey> = self.keys().collect();
+        for (id, key) in (0..).zip(&keys).take(self.following.len()) {
+            while let Some(message) = self.following[id as usize].assembly.oldest() {
+                self.following[id as usize].note(&message);
+                events.sizes.extend(requests::sized(id, &message));
+                self.finished(id, (key.src, key.dst), &message, &[], events);
             }
         }
         self.messages.finish();
         // Nothing that is still open has a time.
         events.messages.extend(self.messages.take());
         let observed = self.observed(&keys);
-        let end = |((id, key), health): (&(u32, ConnectionKey), Observed)| {
-            let connection = &self.connections[*id as usize];
+        let end = |((id, key), health): ((u32, &ConnectionKey), Option<Box<Observed>>)| {
+            let connection = &self.connections[id as usize];
             // Coalesced ACKs leave holes by nature, and so do datagrams (one sequence for all destinations).
             let [requests, responses, _] = &connection.ledgers;
             let overflowed = requests.overflowed() || responses.overflowed();
-            let partner = |&(partner, votes): &(u32, u32)| (keys[partner as usize].1.dest_qp, u64::from(votes));
-            let partners = [self.pairing.ballot(), self.echoes.ballot()].map(|ballot| ballot.votes(*id));
+            let partner = |&(partner, votes): &(u32, u32)| (keys[partner as usize].dest_qp, u64::from(votes));
+            let partners = [self.pairing.ballot(), self.echoes.ballot()].map(|ballot| ballot.votes(id));
+            let following = self.following.get(id as usize);
             ConnectionEnd {
                 key: *key,
-                missing: connection.missing,
+                missing: following.and_then(|following| following.missing.as_deref()).copied().unwrap_or_default(),
                 overflowed: overflowed && !key.is_datagram(),
                 partners: partners.map(|votes| votes.iter().map(partner).collect()),
                 health,
             }
         };
-        keys.iter().zip(observed).map(end).collect()
+        (0..).zip(&keys).zip(observed).map(end).collect()
+    }
+
+    /// Gives up all connections: an input has ended, and what is left of them has been said.
+    pub fn forget(&mut self) {
+        *self = Self {
+            wireups: std::mem::take(&mut self.wireups),
+            introductions: std::mem::take(&mut self.introductions),
+            evicted: self.evicted(),
+            ..Self::new(self.depth, self.times, self.follows_health)
+        };
     }
 
     /// The connections so far, in the order of their numbers, which go from 0 on.
-    #[must_use]
-    pub fn keys(&self) -> Vec<(u32, ConnectionKey)> {
-        let mut keys: Vec<(u32, ConnectionKey)> = self.index.iter().map(|(key, id)| (*id, *key)).collect();
-        keys.sort_unstable_by_key(|(id, _)| *id);
-        keys
+    pub fn keys(&self) -> impl Iterator<Item = ConnectionKey> + Clone + '_ {
+        self.connections.iter().map(|connection| connection.key)
     }
 
     /// Messages that were given up because too many were open, beside those of single connections.
@@ -303,7 +336,7 @@ impl Tracker {
     pub fn evicted(&self) -> u64 {
         // Of those that are followed for their times none is missed.
         let messages = if self.depth >= Depth::Messages { self.messages.evicted } else { 0 };
-        messages + self.nccl.evicted
+        self.evicted + messages + self.nccl.evicted
     }
 
     /// UCX's wire-up messages, in the order seen.
@@ -321,7 +354,8 @@ impl Tracker {
     /// What the packet says of its connection's health. `number` and `span` are those of the ledger.
     #[inline]
     fn health(&mut self, packet: &PacketRecord, seen: &Seen, number: i64, span: u32) {
-        let Connection { health, ledgers, ends, .. } = &mut self.connections[seen.connection as usize];
+        let ledgers = &self.connections[seen.connection as usize].ledgers;
+        let health = &mut self.health[seen.connection as usize];
         if packet.marks().any() {
             health.marked(packet.marks(), seen.occurrence);
         }
@@ -334,12 +368,8 @@ impl Tracker {
                 let opcode = packet.opcode();
                 let asks = opcode.is_read_request() || opcode.is_atomic();
                 if asks {
-                    health.observed.data_requests += 1;
                     let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&in_order(packet));
                     health.ask(number, span, guessed.then_some(packet.extension));
-                    if guessed {
-                        *ends = Some(in_order(packet));
-                    }
                 }
                 ledgers[0].crowded(health.done) || asks && health.crowded().is_some()
             }
@@ -364,18 +394,30 @@ impl Tracker {
     /// The connection with this key, made where it is new.
     #[cold]
     fn connection(&mut self, key: &ConnectionKey) -> u32 {
-        if let Some(id) = self.index.get(key) {
-            return *id;
+        if let Some(id) = self.find(key) {
+            return id;
         }
         let id = self.connections.len() as u32;
-        // A connection takes a KiB, so room is not doubled.
-        if self.connections.len() == self.connections.capacity() {
-            self.connections.reserve_exact(self.connections.len() / 8 + 8);
+        self.connections.push(Connection { key: *key, others: 0, ledgers: Default::default() });
+        if self.depth > Depth::Packets {
+            self.following.push(Following::default());
         }
-        let salt = self.index.hasher().hash_one(key);
-        self.connections.push(Connection { salt, ..Connection::default() });
-        self.index.insert(*key, id);
+        if self.follows_health {
+            self.health.push(Health::default());
+        }
+        if self.times {
+            self.clocks.push(Clock::new(self.sights.room()));
+        }
+        let Self { index, hasher, connections, .. } = self;
+        let hash = |id: &u32| hasher.hash_one(connections[*id as usize].key);
+        index.insert_unique(hasher.hash_one(key), id, hash);
         id
+    }
+
+    /// The connection with this key, if it is known.
+    #[inline]
+    fn find(&self, key: &ConnectionKey) -> Option<u32> {
+        self.index.find(self.hasher.hash_one(key), |id| self.connections[*id as usize].key == *key).copied()
     }
 
     /// Sequence numbers that the packet takes, and the path MTU as it becomes known.

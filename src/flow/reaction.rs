@@ -63,9 +63,9 @@ impl Tracker {
         }
         for service in ACKNOWLEDGED {
             let acks = ConnectionKey { service, ..ConnectionKey::of(packet) };
-            let requests = self.index.get(&acks).and_then(|acks| self.pairing.partner(*acks));
+            let requests = self.find(&acks).and_then(|acks| self.pairing.partner(acks));
             if let Some(requests) = requests {
-                self.connections[requests as usize].health.notified(packet.time_ns);
+                self.health[requests as usize].notified(packet.time_ns);
                 return;
             }
         }
@@ -96,7 +96,7 @@ mod tests {
         let now_ns = send(&mut health, 16, 1000);
         health.notified(now_ns);
         send(&mut health, 16, 1000);
-        assert_eq!(health.observed.reaction, Reaction::default());
+        assert_eq!(health.observed().reaction, Reaction::default());
         let now_ns = send(&mut health, 100, 500);
         health.notified(now_ns);
         let now_ns = send(&mut health, 8, 2000);
@@ -104,6 +104,6 @@ mod tests {
         health.notified(now_ns);
         send(&mut health, 100, 4000);
         // 16 gaps: 8 of 2000, 8 of 4000.
-        assert_eq!(health.observed.reaction, Reaction { count: 1, before_ns: 500, after_ns: 3000 });
+        assert_eq!(health.observed().reaction, Reaction { count: 1, before_ns: 500, after_ns: 3000 });
     }
 }

@@ -3,8 +3,8 @@
 use super::assembly::Transport;
 use super::envelopes::{First, reth};
 use super::nccl::Verdict;
-use super::{Depth, Events, MAX_WIREUPS, Tracker, introductions};
-use crate::model::{Missing, MpiMessage, PacketRecord, Start, Verb};
+use super::{Depth, Events, Following, MAX_WIREUPS, Tracker, introductions};
+use crate::model::{MpiMessage, PacketRecord, Start, Verb};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Service;
 use ibscope_parsers::mpi::{self, Envelope, Form, Head, Length, Matching, Name, Part};
@@ -24,7 +24,7 @@ impl Tracker {
     ) {
         let opcode = packet.opcode();
         if !(opcode.is_middle() || opcode.is_last() || opcode.is_first()) {
-            self.connections[id as usize].assembly.other(number);
+            self.following[id as usize].assembly.other(number);
         }
         if !(opcode.is_send() || opcode.is_write()) {
             if opcode.is_atomic() {
@@ -59,12 +59,12 @@ impl Tracker {
             }
             return;
         }
-        let connection = &mut self.connections[id as usize];
+        let following = &mut self.following[id as usize];
         let keep = match &message {
             Some(message) => matches!(message.head, Some(Head { part: Part::Several, .. })),
-            None => connection.envelopes.may_hold_several(),
+            None => following.envelopes.may_hold_several(),
         };
-        let done = connection.assembly.packet(packet, payload, number, message, keep);
+        let done = following.assembly.packet(packet, payload, number, message, keep);
         if opcode.is_last() {
             let bytes = done.as_ref().and_then(|message| message.message_bytes).unwrap_or(0);
             self.time_request(id, packet, bytes, &mut events.timings);
@@ -72,12 +72,14 @@ impl Tracker {
         if let Some(message) = &done {
             self.time_message(id, message, &mut events.timings);
         }
-        let connection = &mut self.connections[id as usize];
-        let evicted = connection.assembly.evict();
+        let following = &mut self.following[id as usize];
+        let evicted = following.assembly.evict();
         for message in [done, evicted].into_iter().flatten() {
-            let missing = &mut self.connections[id as usize].missing;
-            missing.evicted += u64::from(!message.complete);
-            note(missing, &message);
+            let following = &mut self.following[id as usize];
+            if !message.complete {
+                following.missing().evicted += 1;
+            }
+            following.note(&message);
             events.sizes.extend(sized(id, &message));
             self.finished(id, (packet.src, packet.dst), &message, &message.kept, events);
         }
@@ -99,7 +101,7 @@ impl Tracker {
     fn head(&mut self, id: u32, packet: &PacketRecord, batch_bytes: &[u8], events: &mut Events) -> Option<Head> {
         let pair = (packet.src, packet.dst);
         let payload = packet.payload(batch_bytes);
-        match self.connections[id as usize].envelopes.first(packet, batch_bytes) {
+        match self.following[id as usize].envelopes.first(packet, batch_bytes) {
             First::Known(head) if head.form == Form::Nccl => {
                 let follows = self.nccl.invitation(pair, id, payload, packet.extension);
                 events.starts.push((id, if follows { Start::Recognised(Form::Nccl, None) } else { Start::Unknown }));
@@ -110,7 +112,9 @@ impl Tracker {
                 Some(head)
             }
             First::Repeated => {
-                self.connections[id as usize].health.observed.library_repeats += 1;
+                if let Some(health) = self.health.get_mut(id as usize) {
+                    health.observed().library_repeats += 1;
+                }
                 events.starts.push((id, Start::Repeated));
                 None
             }
@@ -147,7 +151,7 @@ impl Tracker {
                         let message = MpiMessage { form, envelope: begun.envelope, mpi_bytes, time_ns: packet.time_ns };
                         events.mpi.push((id, message));
                     }
-                    Length::NotCaptured => self.connections[id as usize].missing.mpi_cut += 1,
+                    Length::NotCaptured => self.following[id as usize].missing().mpi_cut += 1,
                     // Known when all of the message is there.
                     Length::Beyond(_) => {}
                 }
@@ -183,7 +187,7 @@ impl Tracker {
         body: &[u8],
         events: &mut Events,
     ) {
-        let connection = &mut self.connections[id as usize];
+        let following = &mut self.following[id as usize];
         let mut envelopes: Vec<Envelope> = Vec::new();
         match message.head {
             Some(Head { form, part: Part::Start(start), .. }) if matches!(start.envelope.length, Length::Beyond(_)) => {
@@ -192,7 +196,7 @@ impl Tracker {
                     let time_ns = message.times_ns.0;
                     events.mpi.push((id, MpiMessage { form, envelope: start.envelope, mpi_bytes, time_ns }));
                 } else {
-                    connection.missing.mpi_incomplete += 1;
+                    following.missing().mpi_incomplete += 1;
                 }
             }
             Some(Head { form, part: Part::Several, .. }) => {
@@ -200,11 +204,13 @@ impl Tracker {
                 envelopes.extend(message_bytes.into_iter().flat_map(|bytes| mpi::several(form, body, bytes)));
                 // What follows the captured part cannot be counted: one message at least.
                 let is_cut = message.complete && message_bytes.is_some_and(|bytes| body.len() < bytes as usize);
-                connection.missing.mpi_cut += u64::from(is_cut);
+                if is_cut {
+                    following.missing().mpi_cut += 1;
+                }
             }
             Some(Head { part: Part::Cached { mpi_bytes }, .. }) => {
                 let length = Length::Stated(mpi_bytes);
-                let cached = connection.envelopes.cached().map(Matching::Named);
+                let cached = following.envelopes.cached().map(Matching::Named);
                 envelopes.extend(cached.map(|matching| Envelope { matching, length }));
             }
             None if message.opcode.is_write() && self.nccl.awaits(pair) => {
@@ -216,7 +222,7 @@ impl Tracker {
             if envelopes.is_empty() {
                 // The packets with the envelopes are missing, or the capture began after them.
                 events.starts.push((id, Start::Recognised(form, None)));
-                connection.missing.mpi_incomplete += 1;
+                following.missing().mpi_incomplete += 1;
             }
             for envelope in &envelopes {
                 events.starts.push((id, Start::Recognised(form, Some(*envelope))));
@@ -261,8 +267,14 @@ pub(super) fn sized(id: u32, message: &Transport) -> Option<(u32, Verb, u64)> {
     Some((id, Verb::of(message.opcode)?, message.message_bytes?))
 }
 
-/// Notes a message that nothing more will come of.
-pub(super) fn note(missing: &mut Missing, message: &Transport) {
-    missing.with_gaps += u64::from(!message.complete);
-    missing.without_start += u64::from(!message.started);
+impl Following {
+    /// Notes a message that nothing more will come of.
+    pub(super) fn note(&mut self, message: &Transport) {
+        if !message.complete {
+            self.missing().with_gaps += 1;
+        }
+        if !message.started {
+            self.missing().without_start += 1;
+        }
+    }
 }

@@ -18,6 +18,10 @@ const MAX_HELD: usize = 1 << 8;
 /// What is kept at first, and at most, for the second sight of packets. Only a capture of two ports needs more, and asks for it.
 const FIRST_ROOM: usize = 16;
 const MAX_ROOM: usize = 1 << 12;
+/// What is kept at first of connections that come where a tracker has seen so many packets, and not one in this many twice: most captures are of one port.
+const LITTLE_ROOM: usize = 2;
+const ENOUGH_FIRSTS: u32 = 1 << 9;
+const SELDOM: u32 = 1 << 6;
 
 /// The clock of one connection.
 #[derive(Debug, Default)]
@@ -35,6 +39,26 @@ pub(super) struct Clock {
     last_start_ns: Option<i64>,
     /// What ends with the second sight of a packet.
     arrivals: Arrivals,
+}
+
+/// How often packets are seen, as far as the first ones show.
+#[derive(Debug, Default)]
+pub(super) struct Sights {
+    firsts: u32,
+    seconds: u32,
+}
+
+impl Sights {
+    fn count(&mut self, occurrence: u32) {
+        if self.firsts < ENOUGH_FIRSTS {
+            *(if occurrence == 1 { &mut self.firsts } else { &mut self.seconds }) += 1;
+        }
+    }
+
+    /// Room that a new connection has for what may come a second time.
+    pub(super) const fn room(&self) -> usize {
+        if self.firsts == ENOUGH_FIRSTS && self.seconds < ENOUGH_FIRSTS / SELDOM { LITTLE_ROOM } else { FIRST_ROOM }
+    }
 }
 
 /// A request that wants an answer.
@@ -74,7 +98,7 @@ impl Tracker {
     pub(super) fn time_answer(&mut self, id: u32, packet: &PacketRecord, occurrence: u32, timings: &mut Vec<Timing>) {
         let sight = usize::from(occurrence == 2);
         let answer = Answer { psn: packet.psn(), kind: AnswerKind::of(packet), time_ns: packet.time_ns, sight };
-        let held = &mut self.connections[id as usize].clock.held;
+        let held = &mut self.clocks[id as usize].held;
         let Some(partner) = self.pairing.partner(id) else {
             if held.len() < MAX_HELD {
                 held.push_back(answer);
@@ -82,7 +106,7 @@ impl Tracker {
             return;
         };
         let held = std::mem::take(held);
-        let clock = &mut self.connections[partner as usize].clock;
+        let clock = &mut self.clocks[partner as usize];
         for answer in held.iter().chain([&answer]) {
             clock.answer(partner, answer, timings);
         }
@@ -97,7 +121,8 @@ impl Tracker {
         (number, occurrence): (i64, u32),
         timings: &mut Vec<Timing>,
     ) {
-        let clock = &mut self.connections[id as usize].clock;
+        self.sights.count(occurrence);
+        let clock = &mut self.clocks[id as usize];
         if occurrence == 1 {
             clock.first_sight(turn, number, packet.time_ns);
             return;
@@ -132,7 +157,7 @@ impl Tracker {
         }
         let opcode = packet.opcode();
         let Some(verb) = Verb::of(opcode) else { return };
-        let clock = &mut self.connections[id as usize].clock;
+        let clock = &mut self.clocks[id as usize];
         let begins = !opcode.is_middle() && !opcode.is_last();
         if begins && let Some(before_ns) = clock.last_start_ns.replace(packet.time_ns) {
             let key = TimingKey { interval: Interval::Interval, verb, size: SizeClass::of(bytes) };
@@ -149,16 +174,18 @@ impl Tracker {
 impl Tracker {
     /// What single messages have shown with this packet, for times or to be given out.
     pub(super) fn time_messages(&mut self, id: u32, turn: Turn, number: i64, events: &mut Events) {
-        let clock = &mut self.connections[id as usize].clock;
-        let room = clock.room();
-        for phase in self.messages.take_phases() {
-            events.timings.push(phase.timing());
-            if let Some(begun) = phase.begun() {
+        // Without times there are no clocks, and nothing waits for one.
+        if let Some(clock) = self.clocks.get_mut(id as usize) {
+            let room = clock.room;
+            for phase in self.messages.take_phases() {
+                events.timings.push(phase.timing());
+                if let Some(begun) = phase.begun() {
+                    clock.arrivals.await_second(turn, number, begun, room);
+                }
+            }
+            for begun in self.messages.take_complete() {
                 clock.arrivals.await_second(turn, number, begun, room);
             }
-        }
-        for begun in self.messages.take_complete() {
-            clock.arrivals.await_second(turn, number, begun, room);
         }
         events.messages.extend(self.messages.take());
     }
@@ -178,8 +205,9 @@ impl AnswerKind {
 }
 
 impl Clock {
-    fn room(&self) -> usize {
-        self.room.max(FIRST_ROOM)
+    /// Of a new connection, with room for what may come a second time.
+    pub(super) fn new(room: usize) -> Self {
+        Self { room, ..Self::default() }
     }
 
     /// A packet that wants an answer, when it is seen for the first time.
@@ -197,7 +225,7 @@ impl Clock {
 
     /// A request or response is seen for the first time.
     pub(super) fn first_sight(&mut self, turn: Turn, number: i64, time_ns: i64) {
-        let room = self.room();
+        let room = self.room;
         let firsts = &mut self.firsts[turn as usize];
         if firsts.len() >= room {
             firsts.pop_front();
@@ -210,7 +238,7 @@ impl Clock {
         let firsts = &mut self.firsts[turn as usize];
         // Copies come in the order of the packets, so it is near the front.
         let Some(at) = firsts.iter().position(|(first, _)| *first == number) else {
-            self.room = (self.room() * 2).min(MAX_ROOM);
+            self.room = (self.room * 2).min(MAX_ROOM);
             return None;
         };
         let (_, first_ns) = firsts[at];
@@ -276,11 +304,11 @@ impl Clock {
             kept += 1;
         }
         if answer.sight == 0 {
-            let room = self.room();
+            let room = self.room;
             let excess = self.answered.len().saturating_sub(room);
             self.answered.drain(..excess);
         } else if timings.len() == before {
-            self.room = (self.room() * 2).min(MAX_ROOM);
+            self.room = (self.room * 2).min(MAX_ROOM);
         }
     }
 }

@@ -130,12 +130,14 @@ impl AddAssign for SizeSums {
     }
 }
 
-/// Sizes by what they are of and by class. The class that was met last stands in front, since the next is likely to be the same; there is a
-/// handful of others, which are looked for one by one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Sizes by what they are of and by class. There is a handful, which are looked for one by one; but the next size is likely to be of the class of the last, so
+/// that is remembered for each of a few things which come in turns.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sizes<K> {
-    front: Option<Entry<K>>,
-    others: Vec<Entry<K>>,
+    entries: Vec<Entry<K>>,
+    /// Where the last of each thing was found.
+    #[serde(skip)]
+    last: [u8; Turn::COUNT],
 }
 
 /// What the sizes are of, their class, and their sums.
@@ -143,60 +145,72 @@ type Entry<K> = ((K, SizeClass), SizeSums);
 
 impl<K> Default for Sizes<K> {
     fn default() -> Self {
-        Self { front: None, others: Vec::new() }
+        Self { entries: Vec::new(), last: [0; Turn::COUNT] }
     }
 }
 
 impl<K: Copy + Ord> Sizes<K> {
-    /// Adds one thing of a size.
+    /// Adds one thing of a size. `thing` tells apart those that come in turns.
     #[inline]
-    pub fn record(&mut self, of: K, bytes: u64) {
-        self.add((of, SizeClass::of(bytes)), SizeSums::one(bytes));
+    pub fn record(&mut self, thing: Turn, of: K, bytes: u64) {
+        let key = (of, SizeClass::of(bytes));
+        let last = &mut self.last[thing as usize];
+        match self.entries.get_mut(usize::from(*last)) {
+            Some((found, held)) if *found == key => *held += SizeSums::one(bytes),
+            _ => {
+                let at = self.place(key, SizeSums::one(bytes));
+                self.last[thing as usize] = u8::try_from(at).unwrap_or(0);
+            }
+        }
     }
 
     /// Adds sums of a class.
-    #[inline]
     pub fn add(&mut self, key: (K, SizeClass), sums: SizeSums) {
-        match &mut self.front {
-            Some((of, held)) if *of == key => *held += sums,
-            _ => self.change(key, sums),
-        }
+        self.place(key, sums);
     }
 
-    /// The same where another class stands in front: it goes back to the others.
-    fn change(&mut self, key: (K, SizeClass), sums: SizeSums) {
-        let found = self.others.iter_mut().find(|(of, _)| *of == key);
-        match (&mut self.front, found) {
-            (Some(front), Some(found)) => {
-                found.1 += sums;
-                std::mem::swap(front, found);
-            }
-            (front, _) => {
-                let Some(before) = front.replace((key, sums)) else { return };
-                // Room for what is there: there may be many connections.
-                if self.others.len() == self.others.capacity() {
-                    self.others.reserve_exact(2);
-                }
-                self.others.push(before);
-            }
+    /// The same, and where they are.
+    fn place(&mut self, key: (K, SizeClass), sums: SizeSums) -> usize {
+        if let Some(at) = self.entries.iter().position(|(of, _)| *of == key) {
+            self.entries[at].1 += sums;
+            return at;
         }
+        // Room for what is there: there may be many connections.
+        if self.entries.len() == self.entries.capacity() {
+            self.entries.reserve_exact(2);
+        }
+        self.entries.push((key, sums));
+        self.entries.len() - 1
     }
 
     /// Adds all of another.
     pub fn merge(&mut self, other: Self) {
-        other.front.into_iter().chain(other.others).for_each(|(key, sums)| self.add(key, sums));
+        for (key, sums) in other.entries {
+            self.add(key, sums);
+        }
+    }
+
+    /// Number of classes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True without any.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// The sums, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&(K, SizeClass), &SizeSums)> {
-        self.front.iter().chain(&self.others).map(|(key, sums)| (key, sums))
+        self.entries.iter().map(|(key, sums)| (key, sums))
     }
 
     /// The sums, sorted by what they are of and by class.
     #[must_use]
     pub fn into_sorted(self) -> Vec<Entry<K>> {
-        let mut all = self.others;
-        all.extend(self.front);
+        let mut all = self.entries;
         all.sort_unstable_by_key(|(key, _)| *key);
         all
     }
@@ -210,7 +224,7 @@ mod tests {
     #[test]
     fn a_class_has_its_sum_and_extremes() {
         let mut sizes = Sizes::default();
-        [64, 127, 100, 128].iter().for_each(|bytes| sizes.record(SizeOf::Send, *bytes));
+        [64, 127, 100, 128].iter().for_each(|bytes| sizes.record(Turn::Request, SizeOf::Send, *bytes));
         let sorted = sizes.into_sorted();
         let expected = SizeSums { count: 3, bytes: 291, smallest_bytes: 64, largest_bytes: 127 };
         assert_eq!(sorted[0], ((SizeOf::Send, SizeClass::of(64)), expected));
@@ -227,7 +241,8 @@ mod tests {
         ) {
             let of = |values: &[(usize, u32)]| {
                 let mut sizes = Sizes::default();
-                values.iter().for_each(|&(of, bytes)| sizes.record(SizeOf::ALL[of], u64::from(bytes)));
+                let things = [Turn::Request, Turn::Response, Turn::Acknowledge, Turn::Other];
+                values.iter().for_each(|&(of, bytes)| sizes.record(things[of % 4], SizeOf::ALL[of], u64::from(bytes)));
                 sizes
             };
             let cut = cut.min(values.len());

@@ -3,10 +3,9 @@
 //! A program uses few tags as a rule, so a connection has few streams. One that numbers its messages by tag would have any number of them:
 //! what finds no place is counted without tag and communicator.
 
-use super::{MpiMessage, PacketRecord};
+use super::{Few, MpiMessage, PacketRecord};
 use ibscope_parsers::mpi::{Form, Identity, Matching};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Streams of one connection that are kept apart.
 const MOST_OF_CONNECTION: usize = 1 << 10;
@@ -38,7 +37,7 @@ impl StreamSums {
 
 /// The streams of one connection, by form and envelope as they stand on the wire.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Streams(BTreeMap<(Form, Matching), StreamSums>);
+pub struct Streams(Few<(Form, Matching), StreamSums>);
 
 impl Streams {
     /// Adds a message. `room` is how many new streams there may be in all; where there are too many it counts in none.
@@ -54,14 +53,19 @@ impl Streams {
             stream.merge(sums);
         } else if *room > 0 && self.0.len() < MOST_OF_CONNECTION {
             *room -= 1;
-            self.0.insert(key, sums);
+            self.0.or_insert_with(key, || sums);
         }
     }
 
     /// Adds those of another part of the connection.
     pub fn merge(&mut self, other: Self) {
         for (key, sums) in other.0 {
-            self.0.entry(key).and_modify(|stream| stream.merge(sums)).or_insert(sums);
+            match self.0.get_mut(&key) {
+                Some(stream) => stream.merge(sums),
+                None => {
+                    self.0.or_insert_with(key, || sums);
+                }
+            }
         }
     }
 

@@ -1,12 +1,11 @@
 //! Connections, what was seen of them, and the sums over them.
 
 use super::profile::{Repeated, Repeats, Traffic};
-use super::{Claim, Health, Histogram, Kind, PacketRecord, SizeOf, Sizes, Streams, TimingKey};
+use super::{Claim, Few, Health, Histogram, Kind, PacketRecord, SizeOf, Sizes, Streams, TimingKey};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::ops::AddAssign;
 
@@ -199,7 +198,7 @@ pub struct Votes {
     pub bare: [u64; Form::ALL.len()],
     /// Envelopes by form, tag layout, communicator and the sender's rank in it. At most [`Votes::MAX_RANKS`] ranks of each form and
     /// layout on `MPI_COMM_WORLD`, and as many on all others together.
-    pub ranks: BTreeMap<(Form, TagLayout, Communicator, u32), u64>,
+    pub ranks: Few<(Form, TagLayout, Communicator, u32), u64>,
     /// Envelopes on `MPI_COMM_WORLD` that found no place in `ranks`, by tag layout.
     pub crowded: [u64; TagLayout::ALL.len()],
     /// Envelopes whose rank or tag is larger than any in real use, by tag layout.
@@ -208,7 +207,42 @@ pub struct Votes {
     pub highest_rank: [u32; TagLayout::ALL.len()],
 }
 
+/// What the messages of a connection have shown of MPI.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct MpiSeen {
+    /// Messages and MPI bytes by class.
+    pub sums: Few<MpiClass, MpiSums>,
+    /// What they said of library and rank.
+    pub votes: Votes,
+    /// Their sizes by class.
+    pub sizes: Sizes<MpiClass>,
+    /// Messages by envelope.
+    pub streams: Streams,
+}
+
+impl MpiSeen {
+    fn merge(&mut self, later: Self) {
+        for (class, sums) in later.sums {
+            *self.sums.or_default(class) += sums;
+        }
+        self.votes.merge(&later.votes);
+        self.sizes.merge(later.sizes);
+        self.streams.merge(later.streams);
+    }
+}
+
 impl Votes {
+    /// Of a connection whose messages have shown nothing.
+    const NONE: Self = Self {
+        starts: 0,
+        enveloped: [0; _],
+        bare: [0; _],
+        ranks: Few::new(),
+        crowded: [0; _],
+        implausible: [0; _],
+        highest_rank: [0; _],
+    };
+
     /// A connection belongs to one process, so a few ranks are room enough to see that they contradict each other.
     pub const MAX_RANKS: usize = 16;
     /// Ranks and tags beyond these are not seen in real jobs: they tell a wrong reading of a tag.
@@ -250,7 +284,7 @@ impl Votes {
             self.enveloped[form] += other.enveloped[form];
             self.bare[form] += other.bare[form];
         }
-        for (key, count) in &other.ranks {
+        for (key, count) in other.ranks.iter() {
             self.vote(*key, *count);
         }
         for layout in 0..self.crowded.len() {
@@ -284,7 +318,7 @@ impl Votes {
         let is_world = communicator == Communicator::World;
         let held = self.of(form, layout).filter(|(other, ..)| (*other == Communicator::World) == is_world).count();
         if held < Self::MAX_RANKS {
-            self.ranks.insert(key, count);
+            *self.ranks.or_default(key) = count;
         } else if is_world {
             self.crowded[layout as usize] += count;
         }
@@ -329,30 +363,42 @@ pub struct ConnectionTotals {
     pub repeats: Repeats,
     /// What else went wrong.
     pub health: Health,
-    /// Messages and MPI bytes by class.
-    pub mpi: BTreeMap<MpiClass, MpiSums>,
-    /// What its messages said of library and rank.
-    pub votes: Votes,
+    /// What its messages have shown of MPI, if anything.
+    pub mpi: Option<Box<MpiSeen>>,
     /// Messages of which something is missing.
     pub missing: Missing,
     /// Indices of the inputs whose packets these sums are of, in the order of time.
     pub inputs: Vec<u32>,
     /// Votes for the sender's queue pair, which the packets do not name: how many answers fit the requests that went to it.
-    pub partners: BTreeMap<Qpn, u64>,
+    pub partners: Few<Qpn, u64>,
     /// The same from answers that repeat the number of a request.
-    pub echoes: BTreeMap<Qpn, u64>,
+    pub echoes: Few<Qpn, u64>,
     /// Times between packets, with what must be believed for them to count.
-    pub timings: BTreeMap<(Option<Claim>, TimingKey), Histogram>,
+    pub timings: Few<(Option<Claim>, TimingKey), Histogram>,
     /// Sizes of packets and messages.
     pub sizes: Sizes<SizeOf>,
-    /// Sizes of MPI messages by class.
-    pub mpi_sizes: Sizes<MpiClass>,
-    /// MPI messages by envelope.
-    pub streams: Streams,
     /// Those that end with an answer over time, in any order.
     pub time_bins: Vec<TimeBin>,
     /// The same sums over time, sorted by bin.
     pub bins: Vec<BinTotals>,
+}
+
+impl ConnectionTotals {
+    /// What its messages said of library and rank.
+    #[must_use]
+    pub fn votes(&self) -> &Votes {
+        static NONE: Votes = Votes::NONE;
+        self.mpi.as_ref().map_or(&NONE, |mpi| &mpi.votes)
+    }
+
+    /// Adds what a later input has seen of MPI.
+    pub fn merge_mpi(&mut self, later: Option<Box<MpiSeen>>) {
+        match (&mut self.mpi, later) {
+            (Some(mpi), Some(later)) => mpi.merge(*later),
+            (None, later) => self.mpi = later,
+            (Some(_), None) => {}
+        }
+    }
 }
 
 /// How much better the favourite must be than the next.

@@ -221,10 +221,10 @@ pub(super) fn add(connections: &mut [ConnectionTotals], transits: Vec<Transits>)
     for (key, timings) in transits {
         let Ok(at) = connections.binary_search_by_key(&key, |connection| connection.key) else { continue };
         let connection = &mut connections[at];
-        if connection.timings.keys().all(|(_, timing)| timing.interval != Interval::Transit) {
-            connection
-                .timings
-                .extend(timings.into_iter().map(|(timing, recorder)| ((None, timing), recorder.finish())));
+        if connection.timings.iter().all(|((_, timing), _)| timing.interval != Interval::Transit) {
+            for (timing, recorder) in timings {
+                *connection.timings.or_default((None, timing)) = recorder.finish();
+            }
         }
     }
 }

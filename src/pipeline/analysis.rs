@@ -218,10 +218,9 @@ impl Analysis {
     /// What the first input has shown so far.
     pub(super) fn live(&self) -> Live {
         let Some(input) = self.inputs.first() else { return Live::default() };
-        let keys: Vec<_> = input.shards.par_iter().map(|shard| shard.tracker.keys()).collect();
-        let shards = input.shards.iter().zip(keys);
+        let shards = input.shards.iter();
         let connections: Vec<_> =
-            shards.flat_map(|(shard, keys)| keys.into_iter().map(|(_, key)| key).zip(shard.sums.partials())).collect();
+            shards.flat_map(|shard| shard.tracker.keys().zip(shard.sums.partials().iter())).collect();
         let mut live = reduce::live(&connections);
         let mirror_copies = std::mem::replace(&mut live.coverage, input.coverage.clone()).mirror_copies;
         live.coverage.mirror_copies = mirror_copies;
@@ -359,6 +358,7 @@ impl Shard {
     fn finish(&mut self) -> Vec<ConnectionEnd> {
         let ends = self.tracker.finish(&mut self.events);
         self.take_events();
+        self.tracker.forget();
         ends
     }
 

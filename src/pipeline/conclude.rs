@@ -68,7 +68,7 @@ pub(super) fn conclude(
             for (end, sums) in shard.connections.into_iter().zip(shard.sums.finish()) {
                 let ConnectionEnd { key, missing, overflowed, partners, mut health } = end;
                 if !keeps_vcrc {
-                    health.forget(Marks::VCRC_BAD);
+                    health.iter_mut().for_each(|health| health.forget(Marks::VCRC_BAD));
                 }
                 partial.connections.insert(key, (sums, Ending { missing, overflowed, partners, health }));
             }

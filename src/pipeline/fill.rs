@@ -6,7 +6,7 @@ use crate::model::profile::{
 };
 use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
 use crate::model::{
-    Claim, ConnectionKey, Health, Histogram, Kind, Profile, QueuePair, SizeOf, StreamSums, Streams, TimingKey,
+    Claim, ConnectionKey, Few, Health, Histogram, Kind, Profile, QueuePair, SizeOf, StreamSums, Streams, TimingKey,
 };
 use crate::ranks::{Belief, Pairs};
 use ibscope_parsers::mpi::{Form, Identity, Operation, TagLayout};
@@ -14,11 +14,18 @@ use std::collections::BTreeMap;
 
 /// Writes the tables of connections, time and collective operations.
 pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], belief: &Belief, paired: &Pairs) {
-    // There may be half a million: no more room than they need.
-    profile.latency_timeline.reserve_exact(connections.iter().map(|connection| connection.time_bins.len()).sum());
+    // There may be a million of each: no more room than they need.
+    let count = |of: &dyn Fn(&ConnectionTotals) -> usize| connections.iter().map(of).sum();
+    profile.latency_timeline.reserve_exact(count(&|connection| connection.time_bins.len()));
+    profile.latencies.reserve_exact(count(&|connection| connection.timings.len()));
+    profile.timeline.reserve_exact(count(&|connection| connection.bins.len()));
+    profile.sizes.reserve_exact(count(&|connection| connection.sizes.len()));
+    profile.health.reserve_exact(connections.len());
+    profile.connections.reserve_exact(connections.len());
     let mut all_streams = Vec::new();
     for (index, connection) in connections.iter_mut().enumerate() {
         let key = &connection.key;
+        let seen = connection.mpi.take().map(|seen| *seen).unwrap_or_default();
         let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
         let sender = if key.is_datagram() {
@@ -27,7 +34,7 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             paired.partner(receiver).map(|(end, evidence)| (end.qpn, evidence.name()))
         };
         let mut traffic = connection.traffic;
-        traffic += mpi(&mut connection.mpi.iter().map(|(class, sums)| (*class, *sums)));
+        traffic += mpi(&mut seen.sums.iter().map(|(class, sums)| (*class, *sums)));
         profile.connections.push(ConnectionRow {
             src: key.src,
             dst: key.dst,
@@ -46,13 +53,13 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
         if key.kind == Kind::Data && !healthy {
             profile.health.push(HealthRow { connection: index as u32, health: connection.health });
         }
-        let operations = by_operation(&mut connection.mpi.iter().map(|(class, sums)| (*class, *sums)), belief, key);
+        let operations = by_operation(&mut seen.sums.iter().map(|(class, sums)| (*class, *sums)), belief, key);
         for (operation, sums) in operations.iter().filter(|(operation, _)| **operation != Operation::PointToPoint) {
             let MpiSums { messages, mpi_bytes } = *sums;
             let operation = operation.name().to_owned();
             profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
         }
-        all_streams.extend(streams(index as u32, &connection.streams, &operations, belief.reading(key)));
+        all_streams.extend(streams(index as u32, &seen.streams, &operations, belief.reading(key)));
         let timings = timings(std::mem::take(&mut connection.timings), belief.reading(key));
         for bin in std::mem::take(&mut connection.time_bins) {
             // Every time over time is one of those.
@@ -70,7 +77,7 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             histogram,
         }));
         let mut sizes = std::mem::take(&mut connection.sizes);
-        for ((class, size), sums) in std::mem::take(&mut connection.mpi_sizes).into_sorted() {
+        for ((class, size), sums) in seen.sizes.into_sorted() {
             let of = operation(class, belief, key).map(size_of);
             of.into_iter().for_each(|of| sizes.add((of, size), sums));
         }
@@ -136,7 +143,7 @@ fn streams(
 
 /// The times of a connection: those of MPI messages where that is what is believed of them.
 fn timings(
-    measured: BTreeMap<(Option<Claim>, TimingKey), Histogram>,
+    measured: Few<(Option<Claim>, TimingKey), Histogram>,
     reading: Option<(Form, TagLayout)>,
 ) -> BTreeMap<TimingKey, Histogram> {
     let mut timings: BTreeMap<TimingKey, Histogram> = BTreeMap::new();

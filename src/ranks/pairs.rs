@@ -8,7 +8,7 @@
 use super::Witnesses;
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Introduction, Kind, QueuePair, Wireup, clear_favourite};
+use crate::model::{Few, Introduction, Kind, QueuePair, Wireup, clear_favourite};
 use ibscope_parsers::mpi::ucx_wireup::qpns;
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,22 +185,22 @@ fn by_votes(
     pairs: &mut Pairs,
     connections: &[ConnectionTotals],
     evidence: Evidence,
-    cast: impl Fn(&ConnectionTotals) -> &BTreeMap<Qpn, u64>,
+    cast: impl Fn(&ConnectionTotals) -> &Few<Qpn, u64>,
 ) {
-    let mut votes: BTreeMap<QueuePair, BTreeMap<QueuePair, u64>> = BTreeMap::new();
+    let mut votes: BTreeMap<QueuePair, Few<QueuePair, u64>> = BTreeMap::new();
     for connection in connections {
         let key = &connection.key;
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
-        for (&qpn, &count) in cast(connection) {
+        for (&qpn, &count) in cast(connection).iter() {
             let sender = QueuePair { endpoint: key.src, qpn };
-            *votes.entry(receiver).or_default().entry(sender).or_default() += count;
-            *votes.entry(sender).or_default().entry(receiver).or_default() += count;
+            *votes.entry(receiver).or_default().or_default(sender) += count;
+            *votes.entry(sender).or_default().or_default(receiver) += count;
         }
     }
     loop {
         votes.retain(|end, _| !pairs.partners.contains_key(end));
         for candidates in votes.values_mut() {
-            candidates.retain(|end, _| !pairs.partners.contains_key(end));
+            candidates.retain(|end| !pairs.partners.contains_key(end));
         }
         let favourites: BTreeMap<QueuePair, QueuePair> = votes
             .iter()

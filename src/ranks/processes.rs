@@ -75,7 +75,7 @@ pub(super) fn find(
             Some(sender) => groups.process(sender),
             None => loose.entry(key.src).or_default(),
         };
-        for (communicator, rank, count) in connection.votes.of(form, layout) {
+        for (communicator, rank, count) in connection.votes().of(form, layout) {
             match communicator {
                 Communicator::World => *process.envelopes.entry(rank).or_default() += count,
                 Communicator::Context(context) => *process.elsewhere.entry((context, rank)).or_default() += count,

@@ -75,7 +75,7 @@ pub fn believe(witnesses: &Witnesses<'_>, paired: &Pairs) -> Belief {
         let key = &connection.key;
         let layout = reading(key, form);
         let is_introduced = introduced.contains(&(receiver(key), form));
-        match one_rank(&connection.votes, form, layout) {
+        match one_rank(connection.votes(), form, layout) {
             OneRank::Contradicted => {}
             OneRank::Of(rank, world) if world >= ENOUGH || is_introduced => {
                 strong.entry(form).or_default().add(connection, Some(rank));
@@ -94,11 +94,11 @@ pub fn believe(witnesses: &Witnesses<'_>, paired: &Pairs) -> Belief {
             let known = known.entry(form).or_default();
             known.endpoints.extend([key.src, key.dst]);
             known.pairs.insert((key.src, key.dst));
-            known.highest_rank = known.highest_rank.max(connection.votes.highest_rank[layout as usize]);
+            known.highest_rank = known.highest_rank.max(connection.votes().highest_rank[layout as usize]);
         }
     }
     for (connection, form, layout) in weak {
-        let (key, votes) = (&connection.key, &connection.votes);
+        let (key, votes) = (&connection.key, connection.votes());
         let Some(known) = known.get(&form) else { continue };
         let fits = if form == Form::Nccl {
             known.pairs.contains(&(key.dst, key.src))
@@ -136,8 +136,8 @@ fn receiver(key: &ConnectionKey) -> QueuePair {
 fn fitting_connections<'a>(connections: &'a [ConnectionTotals], paired: &Pairs) -> Vec<(&'a ConnectionTotals, Form)> {
     let own: BTreeMap<QueuePair, (&ConnectionTotals, Option<Form>)> = connections
         .iter()
-        .filter(|connection| !connection.key.is_datagram() && connection.votes.starts >= ENOUGH)
-        .map(|connection| (receiver(&connection.key), (connection, fitting(&connection.votes))))
+        .filter(|connection| !connection.key.is_datagram() && connection.votes().starts >= ENOUGH)
+        .map(|connection| (receiver(&connection.key), (connection, fitting(connection.votes()))))
         .collect();
     let comes_back = |connection: &ConnectionTotals, form: Form| {
         let partner = paired.partner(receiver(&connection.key)).map(|(end, _)| end);
@@ -146,7 +146,7 @@ fn fitting_connections<'a>(connections: &'a [ConnectionTotals], paired: &Pairs) 
     };
     connections
         .iter()
-        .filter_map(|connection| Some((connection, fitting(&connection.votes)?)))
+        .filter_map(|connection| Some((connection, fitting(connection.votes())?)))
         .filter(|(connection, form)| comes_back(connection, *form))
         .collect()
 }
@@ -200,7 +200,7 @@ fn layouts(fitting: &[(&ConnectionTotals, Form)], groups: &mut Groups) -> BTreeM
     type Claims = BTreeMap<u32, BTreeMap<Endpoint, u64>>;
     let mut claims: BTreeMap<Endpoint, [Claims; TagLayout::ALL.len()]> = BTreeMap::new();
     for &(connection, form) in fitting.iter().filter(|(_, form)| form.carries_tags()) {
-        let votes = &connection.votes;
+        let votes = connection.votes();
         for layout in TagLayout::ALL {
             // Other traffic has a say in what the tags of MPI mean only if it would pass for MPI itself.
             let OneRank::Of(rank, world) = one_rank(votes, form, layout) else { continue };

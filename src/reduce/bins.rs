@@ -117,7 +117,7 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
             Err(at) => {
                 // All connections together have half a million cells: room is not doubled.
                 if self.cells.len() == self.cells.capacity() {
-                    self.cells.reserve_exact(self.cells.len() / 4 + 4);
+                    self.cells.reserve_exact(self.cells.len() / 4 + 1);
                 }
                 self.cells.insert(self.current + at, Cell { bin, slot, value });
             }
@@ -138,6 +138,7 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
             cell.bin = cell.bin.div_euclid(2);
         }
         self.join();
+        self.cells.shrink_to_fit();
     }
 
     /// The cells, sorted by bin and slot, one each.

@@ -74,7 +74,7 @@ fn evidence(partial: &Partial) -> Evidence {
     let mut evidence = Evidence::default();
     // Unnumbered packets cannot be told from each other, so they say nothing.
     for turn in [Turn::Request, Turn::Response, Turn::Acknowledge] {
-        let [first, second, odd, even] = partial.sums[turn as usize].map(|sums: Sums| sums.packets);
+        let [first, second, odd, even] = partial.sums(turn as usize).map(|sums: Sums| sums.packets);
         evidence.distinct += first;
         evidence.odd += (first + odd).saturating_sub(second + even);
     }

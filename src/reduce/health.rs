@@ -12,7 +12,7 @@ pub(super) fn settled(key: &ConnectionKey, partial: &Partial, observed: &Observe
     // A mark is set between the two points, or before the first: the copy that has it counts.
     let marked = |[odd, even]: [u64; 2]| if twice { odd.max(even) } else { odd + even };
     let sent = |turn: Turn| {
-        let [first, second, odd, even] = partial.sums[turn as usize].map(|sums: Sums| sums.packets);
+        let [first, second, odd, even] = partial.sums(turn as usize).map(|sums: Sums| sums.packets);
         if twice { first + odd } else { first + second + odd + even }
     };
     let [fecn_packets, becn_packets, ecn_ce_packets, icrc_bad_packets, vcrc_bad_packets] = observed.marked.map(marked);
@@ -67,5 +67,5 @@ fn one_sided(partial: &Partial) -> u64 {
         let [first, second, odd, even] = by_occurrence.map(|sums| sums.packets);
         (first + odd).saturating_sub(second + even)
     };
-    partial.sums.iter().map(odd).sum()
+    partial.all_sums().iter().map(odd).sum()
 }

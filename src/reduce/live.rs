@@ -27,7 +27,9 @@ pub fn live(connections: &[(ConnectionKey, &Partial)]) -> Live {
         let pair = pairs.entry((key.src, key.dst)).or_insert_with(new);
         pair.traffic += traffic;
         pair.repeats += repeats;
-        partial.sizes.iter().flat_map(Sizes::iter).for_each(|(of, sums)| sizes.add(*of, *sums));
+        for (of, sums) in partial.sizes.iter() {
+            sizes.add(*of, *sums);
+        }
     }
     live.pairs = pairs.into_values().collect();
     live.sizes = sizes.into_sorted();

@@ -18,14 +18,13 @@ pub use live::live;
 pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
-use crate::model::traffic::{MpiClass, MpiSums, Votes};
+use crate::model::traffic::{MpiClass, MpiSeen, MpiSums};
 use crate::model::{
-    Claim, Kind, MpiMessage, PacketRecord, Recorder, Seen, Sight, SizeOf, Sizes, Start, Streams, Sums, Timing,
+    Claim, Kind, MpiMessage, PacketRecord, Paged, Recorder, Seen, Sight, SizeOf, Sizes, Start, Sums, Timing,
     TimingKey, Turn, Verb,
 };
 use bins::{Bins, Count, Ruler, TimeSlot, TrafficSlot, TrafficSums};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// How often a packet has been seen, as far as it matters: 1, 2, odd from 3, even from 4.
 const OCCURRENCES: usize = 4;
@@ -46,27 +45,76 @@ const fn occurrence_class(occurrence: u32) -> usize {
 /// Between which sights a time lies, what must be believed for it to count, and what it is of.
 type Measured = (Sight, Option<Claim>, TimingKey);
 
-/// Sums of one connection in one input, not yet settled.
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// Sums of one connection in one input, not yet settled. What not every connection has stands apart: there may be many.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Partial {
-    /// By turn and occurrence class.
-    sums: [[Sums; OCCURRENCES]; Turn::COUNT],
-    /// Transport messages by occurrence class.
-    messages: [u64; OCCURRENCES],
-    /// Smallest and largest packet time.
-    times_ns: Option<(i64, i64)>,
-    mpi: BTreeMap<MpiClass, MpiSums>,
-    votes: Votes,
-    /// A connection has a few: its kinds of messages and answers.
-    timings: Vec<(Measured, Recorder)>,
+    /// What was seen for the first time, by turn.
+    first: [Sums; Turn::COUNT],
+    /// Transport messages among it.
+    first_messages: u64,
+    /// What was seen more often.
+    later: Option<Box<Later>>,
+    /// Smallest and largest packet time; the other way round where there is none.
+    times_ns: (i64, i64),
+    mpi: Option<Box<MpiSeen>>,
+    times: Option<Box<Times>>,
     /// Of first sights alone, so that neither copies nor repeats matter.
-    /// By turn, and those of messages where [`Turn::Other`] would stand: each has a class of its own in front.
-    sizes: [Sizes<SizeOf>; Turn::COUNT],
-    mpi_sizes: Sizes<MpiClass>,
-    streams: Streams,
+    sizes: Sizes<SizeOf>,
     bins: Bins<TrafficSlot, TrafficSums>,
-    /// Times that end with an answer; their slots point into `timings`.
-    time_bins: Bins<TimeSlot, Count>,
+}
+
+/// Sums of the second, of later odd and of later even sights.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Later {
+    sums: [[Sums; OCCURRENCES - 1]; Turn::COUNT],
+    messages: [u64; OCCURRENCES - 1],
+}
+
+/// Times between packets.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Times {
+    /// A connection has a few: its kinds of messages and answers.
+    recorders: Vec<(Measured, Recorder)>,
+    /// Those that end with an answer, over time; their slots point into the list above.
+    bins: Bins<TimeSlot, Count>,
+}
+
+impl Default for Partial {
+    fn default() -> Self {
+        Self {
+            first: Default::default(),
+            first_messages: 0,
+            later: None,
+            times_ns: (i64::MAX, i64::MIN),
+            mpi: None,
+            times: None,
+            sizes: Sizes::default(),
+            bins: Bins::default(),
+        }
+    }
+}
+
+impl Partial {
+    /// The sums of a turn, by occurrence class.
+    fn sums(&self, turn: usize) -> [Sums; OCCURRENCES] {
+        let [second, odd, even] = self.later.as_ref().map_or_else(Default::default, |later| later.sums[turn]);
+        [self.first[turn], second, odd, even]
+    }
+
+    /// The sums of all turns.
+    fn all_sums(&self) -> [[Sums; OCCURRENCES]; Turn::COUNT] {
+        std::array::from_fn(|turn| self.sums(turn))
+    }
+
+    /// Transport messages by occurrence class.
+    fn messages(&self) -> [u64; OCCURRENCES] {
+        let [second, odd, even] = self.later.as_ref().map_or_else(Default::default, |later| later.messages);
+        [self.first_messages, second, odd, even]
+    }
+
+    fn recorders(&mut self) -> impl Iterator<Item = &mut Recorder> {
+        self.times.iter_mut().flat_map(|times| times.recorders.iter_mut().map(|(_, recorder)| recorder))
+    }
 }
 
 /// What is kept over time, each in bins of its own width.
@@ -81,7 +129,7 @@ pub enum OverTime {
 /// The sums of all connections of one tracker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Accumulator {
-    partials: Vec<Partial>,
+    partials: Paged<Partial>,
     /// For the bins of each [`OverTime`]; `None` where none are kept.
     rulers: [Option<Ruler>; 2],
     keeps_sizes: bool,
@@ -97,7 +145,7 @@ impl Accumulator {
     #[must_use]
     pub fn new(bin_ns: Option<i64>, keeps_sizes: bool) -> Self {
         Self {
-            partials: Vec::new(),
+            partials: Paged::default(),
             rulers: [bin_ns.map(Ruler::new); 2],
             keeps_sizes,
             streams_left: MAX_STREAMS,
@@ -108,19 +156,15 @@ impl Accumulator {
     /// Touches the sums of connections whose packets come next.
     pub fn look_ahead(&self, connections: &[Option<u32>]) {
         for partial in connections.iter().flatten().filter_map(|id| self.partials.get(*id as usize)) {
-            std::hint::black_box((partial.sums[0][0].packets, partial.messages[0]));
+            std::hint::black_box((partial.first[0].packets, partial.first_messages));
         }
     }
 
     /// Adds a packet.
     pub fn packet(&mut self, packet: &PacketRecord, seen: &Seen) {
         let index = seen.connection as usize;
-        if index >= self.partials.len() {
-            // As for the connections of a tracker: room is not doubled.
-            if index >= self.partials.capacity() {
-                self.partials.reserve_exact(index / 8 + 8);
-            }
-            self.partials.resize_with(index + 1, Partial::default);
+        while index >= self.partials.len() {
+            self.partials.push(Partial::default());
         }
         let partial = &mut self.partials[index];
         let class = occurrence_class(seen.occurrence);
@@ -130,23 +174,27 @@ impl Accumulator {
             // A congestion notification has none, whatever bytes a broken one carries.
             payload_bytes: if seen.turn == Turn::Other { 0 } else { u64::from(packet.payload_bytes) },
         };
-        partial.sums[seen.turn as usize][class] += sums;
         let messages = u64::from(seen.counts_message);
-        partial.messages[class] += messages;
+        if let Some(class) = class.checked_sub(1) {
+            let later = partial.later.get_or_insert_default();
+            later.sums[seen.turn as usize][class] += sums;
+            later.messages[class] += messages;
+        } else {
+            partial.first[seen.turn as usize] += sums;
+            partial.first_messages += messages;
+        }
         if self.keeps_sizes
             && seen.occurrence == 1
             && packet.kind() == Kind::Data
             && let Some(of) = SizeOf::packet(seen.turn)
         {
-            partial.sizes[seen.turn as usize].record(of, u64::from(packet.wire_bytes));
+            partial.sizes.record(seen.turn, of, u64::from(packet.wire_bytes));
         }
         if packet.time_ns == PacketRecord::NO_TIME {
             return;
         }
-        partial.times_ns = Some(match partial.times_ns {
-            Some((first, last)) => (first.min(packet.time_ns), last.max(packet.time_ns)),
-            None => (packet.time_ns, packet.time_ns),
-        });
+        let (first_ns, last_ns) = partial.times_ns;
+        partial.times_ns = (first_ns.min(packet.time_ns), last_ns.max(packet.time_ns));
         if let Some(ruler) = &mut self.rulers[OverTime::Traffic as usize] {
             let value = TrafficSums { sums, messages };
             partial.bins.add(ruler.bin(packet.time_ns), TrafficSlot::Occurrence(class as u8), value);
@@ -156,7 +204,7 @@ impl Accumulator {
     /// Adds what the first packet of a message showed to the connection's votes.
     pub fn start(&mut self, connection: u32, start: Start) {
         let Some(partial) = self.partials.get_mut(connection as usize) else { return };
-        partial.votes.start(start);
+        partial.mpi.get_or_insert_default().votes.start(start);
     }
 
     /// Adds a time between packets.
@@ -164,19 +212,22 @@ impl Accumulator {
         let Some(partial) = self.partials.get_mut(timing.connection as usize) else { return };
         let coarseness = self.coarseness;
         let key = (timing.sight, timing.claim, timing.key);
-        let of = partial.timings.iter().position(|(of, _)| *of == key).unwrap_or(partial.timings.len());
-        if of == partial.timings.len() {
+        let times = partial.times.get_or_insert_default();
+        let of = times.recorders.iter().position(|(of, _)| *of == key).unwrap_or(times.recorders.len());
+        if of == times.recorders.len() {
             let mut recorder = Recorder::default();
             (0..coarseness).for_each(|_| recorder.coarsen());
-            partial.timings.push((key, recorder));
+            // There are a few, and there may be many connections.
+            times.recorders.reserve_exact(1);
+            times.recorders.push((key, recorder));
         }
-        partial.timings[of].1.record(timing.ns);
+        times.recorders[of].1.record(timing.ns);
         if let Some(ruler) = &mut self.rulers[OverTime::Times as usize]
             && timing.key.interval.is_answer()
         {
             // There are fewer kinds of times than numbers for them.
             let slot = TimeSlot { of: of as u16, bucket: coarse_bucket(timing.ns) };
-            partial.time_bins.add(ruler.bin(timing.from_ns), slot, Count(1));
+            times.bins.add(ruler.bin(timing.from_ns), slot, Count(1));
         }
     }
 
@@ -185,17 +236,18 @@ impl Accumulator {
         let partial = self.partials.get_mut(connection as usize).filter(|_| self.keeps_sizes);
         partial
             .into_iter()
-            .for_each(|partial| partial.sizes[Turn::Other as usize].record(SizeOf::message(verb), bytes));
+            .for_each(|partial| partial.sizes.record(Turn::Other, SizeOf::message(verb), bytes));
     }
 
     /// Adds an MPI message.
     pub fn message(&mut self, connection: u32, message: &MpiMessage) {
         let Some(partial) = self.partials.get_mut(connection as usize) else { return };
         let class = MpiClass::of(message);
-        *partial.mpi.entry(class).or_default() += MpiSums { messages: 1, mpi_bytes: message.mpi_bytes };
-        partial.streams.record(message, &mut self.streams_left);
+        let mpi = partial.mpi.get_or_insert_default();
+        *mpi.sums.or_default(class) += MpiSums { messages: 1, mpi_bytes: message.mpi_bytes };
+        mpi.streams.record(message, &mut self.streams_left);
         if self.keeps_sizes {
-            partial.mpi_sizes.record(class, message.mpi_bytes);
+            mpi.sizes.record(Turn::Request, class, message.mpi_bytes);
         }
         if message.time_ns != PacketRecord::NO_TIME
             && let Some(ruler) = &mut self.rulers[OverTime::Traffic as usize]
@@ -210,33 +262,29 @@ impl Accumulator {
     pub fn cells(&mut self, which: OverTime, exact: bool) -> usize {
         let cells = |partial: &mut Partial| match which {
             OverTime::Traffic => partial.bins.cells(exact),
-            OverTime::Times => partial.time_bins.cells(exact),
+            OverTime::Times => partial.times.as_mut().map_or(0, |times| times.bins.cells(exact)),
         };
         self.partials.iter_mut().map(cells).sum()
     }
 
     /// Buckets of times that are held. With `exact`, equal ones are joined first.
     pub fn buckets(&mut self, exact: bool) -> usize {
-        let recorders = self.partials.iter_mut().flat_map(|partial| partial.timings.iter_mut());
-        recorders.map(|(_, recorder)| recorder.buckets(exact)).sum()
+        self.partials.iter_mut().flat_map(Partial::recorders).map(|recorder| recorder.buckets(exact)).sum()
     }
 
     /// Keeps one bit less of each time.
     pub fn coarsen(&mut self) {
         self.coarseness += 1;
-        self.partials
-            .iter_mut()
-            .flat_map(|partial| partial.timings.iter_mut())
-            .for_each(|(_, recorder)| recorder.coarsen());
+        self.partials.iter_mut().flat_map(Partial::recorders).for_each(Recorder::coarsen);
     }
 
     /// Makes the bins of a timeline twice as wide.
     pub fn widen(&mut self, which: OverTime) {
         self.rulers[which as usize].iter_mut().for_each(Ruler::widen);
-        for partial in &mut self.partials {
+        for partial in self.partials.iter_mut() {
             match which {
                 OverTime::Traffic => partial.bins.widen(),
-                OverTime::Times => partial.time_bins.widen(),
+                OverTime::Times => partial.times.iter_mut().for_each(|times| times.bins.widen()),
             }
         }
     }
@@ -261,19 +309,20 @@ impl Accumulator {
             TrafficSlot::Mpi(_) => true,
         };
         self.partials.iter().all(|partial| {
-            partial.bins.slots().all(is_known) && partial.time_bins.slots().all(|slot| slot.bucket < COARSE_BUCKETS)
+            let mut slots = partial.times.iter().flat_map(|times| times.bins.slots());
+            partial.bins.slots().all(is_known) && slots.all(|slot| slot.bucket < COARSE_BUCKETS)
         })
     }
 
     /// The sums as they are now, in the order of the connections' numbers.
     #[must_use]
-    pub fn partials(&self) -> &[Partial] {
+    pub const fn partials(&self) -> &Paged<Partial> {
         &self.partials
     }
 
     /// The sums in the order of the connections' numbers.
     #[must_use]
-    pub fn finish(self) -> Vec<Partial> {
+    pub fn finish(self) -> Paged<Partial> {
         self.partials
     }
 }

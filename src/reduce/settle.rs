@@ -8,7 +8,7 @@ use super::{OCCURRENCES, Partial};
 use crate::model::health::Observed;
 use crate::model::profile::{Repeated, Repeats, Traffic};
 use crate::model::traffic::{BinTotals, ConnectionTotals, MpiSums, TimeBin};
-use crate::model::{Claim, ConnectionKey, Histogram, Kind, Missing, Sight, Sizes, Sums, TimingKey, Turn};
+use crate::model::{Claim, ConnectionKey, Few, Histogram, Kind, Missing, Sight, Sums, TimingKey, Turn};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 
@@ -33,8 +33,8 @@ pub struct Ending {
     pub overflowed: bool,
     /// Votes for the sender's queue pair: of answers by PSN, and of repeated request numbers.
     pub partners: [Vec<(Qpn, u64)>; 2],
-    /// What went wrong.
-    pub health: Observed,
+    /// What went wrong, if anything did.
+    pub health: Option<Box<Observed>>,
 }
 
 /// One count per packet.
@@ -67,32 +67,44 @@ pub struct InputCopies {
     pub missing_packets: u64,
 }
 
-/// Settles the sums of all inputs, in the order in which they were given.
+/// Settles the sums of all inputs, in the order in which they were given. Connections are taken one by one, and what they were made of is given up.
 #[must_use]
 pub fn settle(inputs: Vec<InputPartial>) -> Settled {
     let mut settled = Settled::default();
-    let mut found: BTreeMap<ConnectionKey, Vec<(Point, Option<One>)>> = BTreeMap::new();
-    for (index, input) in inputs.into_iter().enumerate() {
+    for input in &inputs {
         let copies = Copies::decide(input.connections.iter().map(|(key, (partial, _))| (key, partial)));
         let (pairs_seen_once, pairs_seen_twice) = copies.count();
-        let mut mirror_copies = 0;
-        let input_times_ns = input.times_ns.unwrap_or_default();
-        for (key, (partial, ending)) in input.connections {
-            let one = One::new(index as u32, key, partial, ending, copies.twice(&key));
-            mirror_copies += one.mirror_copies;
-            let point = Point {
-                input: index,
-                input_times_ns,
-                packets: one.totals.traffic.packets,
-                twice: copies.twice(&key),
-                first_time_ns: one.totals.times_ns.0,
-            };
-            found.entry(key).or_default().push((point, Some(one)));
-        }
-        settled.inputs.push(InputCopies { mirror_copies, pairs_seen_once, pairs_seen_twice, missing_packets: 0 });
+        settled.inputs.push(InputCopies { pairs_seen_once, pairs_seen_twice, ..InputCopies::default() });
         settled.copies.push(copies);
     }
-    for (key, mut seen) in found {
+    let times_ns: Vec<(i64, i64)> = inputs.iter().map(|input| input.times_ns.unwrap_or_default()).collect();
+    let longest = inputs.iter().map(|input| input.connections.len()).max();
+    settled.connections.reserve_exact(longest.unwrap_or_default());
+    let mut inputs: Vec<_> = inputs.into_iter().map(|input| input.connections.into_iter().peekable()).collect();
+    while let Some(key) = inputs.iter_mut().filter_map(|input| input.peek().map(|(key, _)| *key)).min() {
+        let mut seen: Vec<(Point, Option<One>)> = Vec::new();
+        for (index, input) in inputs.iter_mut().enumerate() {
+            let Some((_, (partial, ending))) = input.next_if(|(next, _)| *next == key) else { continue };
+            let twice = settled.copies[index].twice(&key);
+            let one = One::new(index as u32, key, partial, ending, twice);
+            settled.inputs[index].mirror_copies += one.mirror_copies;
+            let point = Point {
+                input: index,
+                input_times_ns: times_ns[index],
+                packets: one.totals.traffic.packets,
+                twice,
+                first_time_ns: one.totals.times_ns.0,
+            };
+            seen.push((point, Some(one)));
+        }
+        settled.connection(&key, seen);
+    }
+    settled
+}
+
+impl Settled {
+    /// Settles what the inputs have seen of a connection.
+    fn connection(&mut self, key: &ConnectionKey, mut seen: Vec<(Point, Option<One>)>) {
         let times: Vec<(usize, (i64, i64))> =
             seen.iter().filter_map(|(point, one)| Some((point.input, one.as_ref()?.totals.times_ns))).collect();
         let views: Vec<Point> = seen.iter().map(|(point, _)| *point).collect();
@@ -104,13 +116,13 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
         let is_beyond = |times: (i64, i64)| {
             times.0 < first.saturating_sub(SAME_TIME_NS) || times.1 > last.saturating_add(SAME_TIME_NS)
         };
-        settled.continued += u64::from(chosen.len() > 1);
-        settled.left_out += u64::from(times.iter().any(|(_, times)| is_beyond(*times)));
+        self.continued += u64::from(chosen.len() > 1);
+        self.left_out += u64::from(times.iter().any(|(_, times)| is_beyond(*times)));
         let mut total: Option<ConnectionTotals> = None;
         for input in chosen {
             let one = seen.iter_mut().find(|(point, _)| point.input == input).and_then(|(_, one)| one.take());
             let Some(one) = one else { continue };
-            settled.window_overflows += u64::from(one.ending.overflowed);
+            self.window_overflows += u64::from(one.overflowed);
             match &mut total {
                 None => total = Some(one.totals),
                 Some(total) => add(total, one.totals),
@@ -119,18 +131,21 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
         if let Some(total) = total.as_mut().filter(|_| key.kind == Kind::Data) {
             for (input, packets) in lacking {
                 total.health.missing_in_other_inputs += packets;
-                settled.inputs.iter_mut().skip(input).take(1).for_each(|copies| copies.missing_packets += packets);
+                self.inputs.iter_mut().skip(input).take(1).for_each(|copies| copies.missing_packets += packets);
             }
         }
-        settled.connections.extend(total);
+        // There may be many: room is not doubled.
+        if self.connections.len() == self.connections.capacity() {
+            self.connections.reserve_exact(self.connections.len() / 8 + 8);
+        }
+        self.connections.extend(total);
     }
-    settled
 }
 
 /// A connection in one input, settled.
 struct One {
     totals: ConnectionTotals,
-    ending: Ending,
+    overflowed: bool,
     mirror_copies: u64,
 }
 
@@ -163,7 +178,7 @@ pub(super) fn transmitted(key: &ConnectionKey, partial: &Partial, twice: bool) -
     let mut traffic = Traffic::default();
     let mut repeats = Repeats::default();
     let mut mirror_copies = 0;
-    for (turn, by_occurrence) in partial.sums.iter().enumerate() {
+    for (turn, by_occurrence) in partial.all_sums().iter().enumerate() {
         let rule = if turn == Turn::Other as usize { &unnumbered } else { &numbered };
         for (class, sums) in by_occurrence.iter().enumerate() {
             if !rule.transmission[class] {
@@ -179,34 +194,37 @@ pub(super) fn transmitted(key: &ConnectionKey, partial: &Partial, twice: bool) -
             }
         }
     }
-    traffic.messages = messages(&numbered, partial.messages);
+    traffic.messages = messages(&numbered, partial.messages());
     Transmitted { traffic, repeats, mirror_copies }
 }
 
 impl One {
     fn new(input: u32, key: ConnectionKey, partial: Partial, ending: Ending, twice: bool) -> Self {
         let Transmitted { traffic, repeats, mirror_copies } = transmitted(&key, &partial, twice);
-        let health = health::settled(&key, &partial, &ending.health, twice);
+        let observed = ending.health.unwrap_or_default();
+        let health = health::settled(&key, &partial, &observed, twice);
         let bins = bins(&Rule::new(twice, key.can_repeat()), partial.bins.into_cells());
-        let times_ns = partial.times_ns.unwrap_or((i64::MAX, i64::MIN));
-        let [partners, echoes] = ending.partners.clone().map(|votes| votes.into_iter().collect());
-        let (mpi, votes) = (partial.mpi, partial.votes);
-        let mut sizes = Sizes::default();
-        partial.sizes.into_iter().for_each(|of_turn| sizes.merge(of_turn));
-        let (mpi_sizes, streams) = (partial.mpi_sizes, partial.streams);
+        let times_ns = partial.times_ns;
+        let [partners, echoes] = ending.partners.map(|votes| votes.into_iter().collect());
+        let (mpi, sizes) = (partial.mpi, partial.sizes);
+        let times = partial.times.map(|times| *times).unwrap_or_default();
         let (missing, inputs) = (ending.missing, vec![input]);
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
         let right = if twice { Sight::Twice } else { Sight::Alone };
         let is_right = |sight: Sight| sight == right || sight == Sight::Any;
         let kinds: Vec<Option<TimingKey>> =
-            partial.timings.iter().map(|((sight, _, key), _)| is_right(*sight).then_some(*key)).collect();
-        let time_bins = time_bins(&kinds, &partial.time_bins.into_cells());
-        let timings = partial.timings.into_iter().filter(|((sight, ..), _)| is_right(*sight));
-        let mut settled: BTreeMap<(Option<Claim>, TimingKey), Histogram> = BTreeMap::new();
+            times.recorders.iter().map(|((sight, _, key), _)| is_right(*sight).then_some(*key)).collect();
+        let time_bins = time_bins(&kinds, &times.bins.into_cells());
+        let timings = times.recorders.into_iter().filter(|((sight, ..), _)| is_right(*sight));
+        let mut settled: Few<(Option<Claim>, TimingKey), Histogram> = Few::default();
         for ((_, claim, key), recorder) in timings {
             let histogram = recorder.finish();
-            let entry = settled.entry((claim, key)).and_modify(|settled| settled.merge(&histogram));
-            entry.or_insert(histogram);
+            match settled.get_mut(&(claim, key)) {
+                Some(settled) => settled.merge(&histogram),
+                None => {
+                    settled.or_insert_with((claim, key), || histogram);
+                }
+            }
         }
         let totals = ConnectionTotals {
             key,
@@ -215,19 +233,16 @@ impl One {
             repeats,
             health,
             mpi,
-            votes,
             missing,
             inputs,
             partners,
             echoes,
             timings: settled,
             sizes,
-            mpi_sizes,
-            streams,
             time_bins,
             bins,
         };
-        Self { totals, ending, mirror_copies }
+        Self { totals, overflowed: ending.overflowed, mirror_copies }
     }
 }
 
@@ -296,21 +311,16 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     total.traffic += later.traffic;
     total.repeats += later.repeats;
     total.health += later.health;
-    for (class, sums) in later.mpi {
-        *total.mpi.entry(class).or_default() += sums;
-    }
-    total.votes.merge(&later.votes);
+    total.merge_mpi(later.mpi);
     total.missing += later.missing;
     total.inputs.extend(later.inputs);
     for (key, histogram) in later.timings {
-        total.timings.entry(key).or_default().merge(&histogram);
+        total.timings.or_default(key).merge(&histogram);
     }
     total.sizes.merge(later.sizes);
-    total.mpi_sizes.merge(later.mpi_sizes);
-    total.streams.merge(later.streams);
     for (votes, others) in [(&mut total.partners, later.partners), (&mut total.echoes, later.echoes)] {
         for (qpn, count) in others {
-            *votes.entry(qpn).or_default() += count;
+            *votes.or_default(qpn) += count;
         }
     }
     total.time_bins.extend(later.time_bins);
