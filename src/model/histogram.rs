@@ -230,6 +230,12 @@ impl Histogram {
         }
     }
 
+    /// Numbers of the buckets that are not empty, in order, and their counts.
+    #[must_use]
+    pub fn buckets(&self) -> &[(u32, u32)] {
+        &self.buckets
+    }
+
     /// What is to be stored.
     #[must_use]
     pub fn parts(&self) -> HistogramParts {

@@ -201,12 +201,12 @@ pub struct LatencyBin {
 }
 
 /// Health of one connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthRow {
     /// Index into [`Profile::connections`].
     pub connection: u32,
     /// The counts.
-    pub health: Health,
+    pub health: Box<Health>,
 }
 
 /// What matrices and timelines add up.

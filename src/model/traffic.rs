@@ -362,7 +362,7 @@ pub struct ConnectionTotals {
     /// What was repeated.
     pub repeats: Repeats,
     /// What else went wrong.
-    pub health: Health,
+    pub health: Box<Health>,
     /// What its messages have shown of MPI, if anything.
     pub mpi: Option<Box<MpiSeen>>,
     /// Messages of which something is missing.

@@ -166,7 +166,6 @@ pub(super) fn conclude(
         cm,
         ..Profile::default()
     };
-    fill(&mut profile, &mut settled.connections, &belief, &paired);
     let row = |input: usize, key: &ConnectionKey| {
         let index = settled.connections.binary_search_by_key(key, |connection| connection.key).ok()?;
         settled.connections[index].inputs.contains(&(input as u32)).then_some(index as u32)
@@ -175,6 +174,7 @@ pub(super) fn conclude(
         .into_iter()
         .map(|(input, keys, spill)| (keys.iter().map(|key| row(input, key)).collect(), spill))
         .collect();
+    fill(&mut profile, settled.connections, &belief, &paired);
     Ok(Finished { profile, belief, spills })
 }
 

@@ -12,8 +12,8 @@ use crate::ranks::{Belief, Pairs};
 use ibscope_parsers::mpi::{Form, Identity, Operation, TagLayout};
 use std::collections::BTreeMap;
 
-/// Writes the tables of connections, time and collective operations.
-pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], belief: &Belief, paired: &Pairs) {
+/// Writes the tables of connections, time and collective operations. What it takes from is given up on the way: both are most of what an analysis holds.
+pub(super) fn fill(profile: &mut Profile, connections: Vec<ConnectionTotals>, belief: &Belief, paired: &Pairs) {
     // There may be a million of each: no more room than they need.
     let count = |of: &dyn Fn(&ConnectionTotals) -> usize| connections.iter().map(of).sum();
     profile.latency_timeline.reserve_exact(count(&|connection| connection.time_bins.len()));
@@ -23,9 +23,9 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
     profile.health.reserve_exact(connections.len());
     profile.connections.reserve_exact(connections.len());
     let mut all_streams = Vec::new();
-    for (index, connection) in connections.iter_mut().enumerate() {
+    for (index, connection) in connections.into_iter().enumerate() {
         let key = &connection.key;
-        let seen = connection.mpi.take().map(|seen| *seen).unwrap_or_default();
+        let seen = connection.mpi.map(|seen| *seen).unwrap_or_default();
         let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
         let sender = if key.is_datagram() {
@@ -49,9 +49,10 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             repeats: connection.repeats,
             stack: belief.stack(key),
         });
-        let healthy = connection.health == Health::default() && connection.repeats == Repeats::default();
+        let health = connection.health;
+        let healthy = *health == Health::default() && connection.repeats == Repeats::default();
         if key.kind == Kind::Data && !healthy {
-            profile.health.push(HealthRow { connection: index as u32, health: connection.health });
+            profile.health.push(HealthRow { connection: index as u32, health });
         }
         let operations = by_operation(&mut seen.sums.iter().map(|(class, sums)| (*class, *sums)), belief, key);
         for (operation, sums) in operations.iter().filter(|(operation, _)| **operation != Operation::PointToPoint) {
@@ -60,8 +61,8 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
         }
         all_streams.extend(streams(index as u32, &seen.streams, &operations, belief.reading(key)));
-        let timings = timings(std::mem::take(&mut connection.timings), belief.reading(key));
-        for bin in std::mem::take(&mut connection.time_bins) {
+        let timings = timings(connection.timings, belief.reading(key));
+        for bin in connection.time_bins {
             // Every time over time is one of those.
             let Some(row) = timings.keys().position(|key| *key == bin.key) else { continue };
             profile.latency_timeline.push(LatencyBin {
@@ -76,15 +77,14 @@ pub(super) fn fill(profile: &mut Profile, connections: &mut [ConnectionTotals], 
             timing,
             histogram,
         }));
-        let mut sizes = std::mem::take(&mut connection.sizes);
+        let mut sizes = connection.sizes;
         for ((class, size), sums) in seen.sizes.into_sorted() {
             let of = operation(class, belief, key).map(size_of);
             of.into_iter().for_each(|of| sizes.add((of, size), sums));
         }
         let row = |((of, size), sums)| SizeRow { connection: index as u32, of, size, sums };
         profile.sizes.extend(sizes.into_sorted().into_iter().map(row));
-        // Given up as they are written: both are most of what an analysis holds.
-        for bin in std::mem::take(&mut connection.bins) {
+        for bin in connection.bins {
             let mut traffic = bin.traffic;
             traffic += mpi(&mut bin.mpi.iter().copied());
             if traffic != Traffic::default() {

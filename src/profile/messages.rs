@@ -7,9 +7,6 @@ use polars::prelude::ParquetWriter;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Messages of a row group: some tens of MB while it is made.
-const GROUP: usize = 1 << 16;
-
 /// Writes messages to a file that is open.
 pub struct MessageWriter {
     /// For errors.
@@ -34,7 +31,7 @@ impl MessageWriter {
     /// Adds a message.
     pub fn push(&mut self, row: MessageRow, profile: &Profile) -> Result<(), ProfileError> {
         self.waiting.push(row);
-        if self.waiting.len() < GROUP { Ok(()) } else { self.flush(profile) }
+        if self.waiting.len() < tables::GROUP { Ok(()) } else { self.flush(profile) }
     }
 
     /// Writes what is left, and the end of the file.

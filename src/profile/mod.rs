@@ -173,25 +173,20 @@ impl Writer {
 
     /// Writes the profile and puts it in its place.
     pub fn finish(self, profile: &Profile) -> Result<(), ProfileError> {
-        let tables = [
-            (CONNECTIONS, tables::connections(&profile.connections)),
-            (TIMELINE, tables::timeline(&profile.timeline)),
-            (COLLECTIVES, tables::collectives(&profile.collectives)),
-            (LATENCIES, latencies::table(&profile.latencies)),
-            (LATENCY_BUCKETS, latencies::buckets(&profile.latencies)),
-            (SIZES, sizes::table(&profile.sizes)),
-            (LATENCY_TIMELINE, latencies::timeline(&profile.latency_timeline)),
-            (HEALTH, tables::health(&profile.health)),
-            (CM, tables::cm(&profile.cm)),
-        ];
-        let streams = profile.streams.as_ref().map(|streams| (STREAMS, streams::table(streams)));
-        let mut digests = BTreeMap::new();
-        for (name, table) in tables.into_iter().chain(streams) {
-            let path = self.scratch.join(name);
-            tables::write(&path, table)?;
-            let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;
-            digests.insert(name.to_owned(), TableDigest::of(&bytes));
+        let mut tables = Tables { folder: &self.scratch, digests: BTreeMap::new() };
+        tables.write(CONNECTIONS, &profile.connections, tables::connections)?;
+        tables.write(TIMELINE, &profile.timeline, tables::timeline)?;
+        tables.write(COLLECTIVES, &profile.collectives, tables::collectives)?;
+        tables.write(LATENCIES, &profile.latencies, latencies::table)?;
+        tables.write(LATENCY_BUCKETS, &latencies::bucket_rows(&profile.latencies), latencies::buckets)?;
+        tables.write(SIZES, &profile.sizes, sizes::table)?;
+        tables.write(LATENCY_TIMELINE, &profile.latency_timeline, latencies::timeline)?;
+        tables.write(HEALTH, &profile.health, tables::health)?;
+        tables.write(CM, &profile.cm, tables::cm)?;
+        if let Some(streams) = &profile.streams {
+            tables.write(STREAMS, streams, streams::table)?;
         }
+        let mut digests = tables.digests;
         if let Some(parts) = &profile.parts {
             let path = self.scratch.join(PARTS);
             fs::write(&path, parts).map_err(io_error(&path, "cannot be written"))?;
@@ -219,6 +214,27 @@ impl Writer {
         if replaces {
             fs::remove_dir_all(&old).map_err(io_error(&old, "cannot be removed"))?;
         }
+        Ok(())
+    }
+}
+
+/// The tables of a profile as they are written.
+struct Tables<'a> {
+    folder: &'a Path,
+    digests: BTreeMap<String, TableDigest>,
+}
+
+impl Tables<'_> {
+    fn write<T>(
+        &mut self,
+        name: &str,
+        rows: &[T],
+        table: impl Fn(&[T]) -> tables::Frame,
+    ) -> Result<(), ProfileError> {
+        let path = self.folder.join(name);
+        tables::write(&path, rows, table)?;
+        let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;
+        self.digests.insert(name.to_owned(), TableDigest::of(&bytes));
         Ok(())
     }
 }

@@ -13,6 +13,9 @@ use std::fs::File;
 use std::io::Cursor;
 use std::path::Path;
 
+/// A table as polars has it.
+pub(super) type Frame = PolarsResult<DataFrame>;
+
 /// How tables are compressed.
 pub(super) const COMPRESSION: ParquetCompression = ParquetCompression::Zstd(None);
 
@@ -196,12 +199,23 @@ pub(super) fn messages(rows: &[MessageRow], profile: &Profile) -> PolarsResult<D
     DataFrame::new(rows.len(), columns)
 }
 
-/// Writes a table.
-pub(super) fn write(path: &Path, table: PolarsResult<DataFrame>) -> Result<(), ProfileError> {
+/// Rows of a row group: some tens of MB while it is made.
+pub(super) const GROUP: usize = 1 << 16;
+
+/// Writes a table of rows, a row group at a time: as a whole it would take as much memory again as the rows do.
+pub(super) fn write<T>(
+    path: &Path,
+    rows: &[T],
+    table: impl Fn(&[T]) -> Frame,
+) -> Result<(), ProfileError> {
     let failed = |source| ProfileError::Table { path: path.to_owned(), action: "written", source };
-    let mut table = table.map_err(failed)?;
     let file = File::create(path).map_err(super::io_error(path, "cannot be created"))?;
-    ParquetWriter::new(file).with_compression(COMPRESSION).finish(&mut table).map_err(failed)?;
+    let begin = |empty: DataFrame| ParquetWriter::new(file).with_compression(COMPRESSION).batched(empty.schema());
+    let mut writer = table(&[]).and_then(begin).map_err(failed)?;
+    for group in rows.chunks(GROUP) {
+        table(group).and_then(|group| writer.write_batch(&group)).map_err(failed)?;
+    }
+    writer.finish().map_err(failed)?;
     Ok(())
 }
 
@@ -262,7 +276,7 @@ pub(super) fn read_health(path: &Path, bytes: Vec<u8>, connections: usize) -> Re
     let (connection, values) = (table.u32("connection")?, table.u64s(Health::COLUMNS)?);
     let row = |row: usize| {
         let connection = table.connection(&connection, row, connections)?;
-        Ok(HealthRow { connection, health: Health::from_values(table.values(&values, row)?) })
+        Ok(HealthRow { connection, health: Box::new(Health::from_values(table.values(&values, row)?)) })
     };
     (0..table.rows()).map(row).collect()
 }

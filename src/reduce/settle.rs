@@ -202,7 +202,7 @@ impl One {
     fn new(input: u32, key: ConnectionKey, partial: Partial, ending: Ending, twice: bool) -> Self {
         let Transmitted { traffic, repeats, mirror_copies } = transmitted(&key, &partial, twice);
         let observed = ending.health.unwrap_or_default();
-        let health = health::settled(&key, &partial, &observed, twice);
+        let health = Box::new(health::settled(&key, &partial, &observed, twice));
         let bins = bins(&Rule::new(twice, key.can_repeat()), partial.bins.into_cells());
         let times_ns = partial.times_ns;
         let [partners, echoes] = ending.partners.map(|votes| votes.into_iter().collect());
@@ -284,6 +284,10 @@ fn bins(rule: &Rule, cells: Vec<Cell<TrafficSlot, TrafficSums>>) -> Vec<BinTotal
             TrafficSlot::Mpi(_) => None,
         };
         if bins.last().is_none_or(|bin| bin.bin != cell.bin) {
+            // There may be many connections, of a bin or two each.
+            if bins.len() == bins.capacity() {
+                bins.reserve_exact(bins.len() / 4 + 1);
+            }
             bins.push(BinTotals { bin: cell.bin, ..BinTotals::default() });
         }
         let Some(bin) = bins.last_mut() else { continue };
@@ -310,7 +314,7 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     total.times_ns = (total.times_ns.0.min(later.times_ns.0), total.times_ns.1.max(later.times_ns.1));
     total.traffic += later.traffic;
     total.repeats += later.repeats;
-    total.health += later.health;
+    *total.health += *later.health;
     total.merge_mpi(later.mpi);
     total.missing += later.missing;
     total.inputs.extend(later.inputs);

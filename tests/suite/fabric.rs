@@ -22,7 +22,7 @@ fn of(found: &Profile, src: u16, service: u8) -> Health {
         let connection = &found.connections[row.connection as usize];
         connection.src.to_string() == src.to_string() && connection.service == service
     };
-    found.health.iter().find(row).expect("a row").health
+    *found.health.iter().find(row).expect("a row").health
 }
 
 /// The rows of a csv, by column.

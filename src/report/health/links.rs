@@ -134,7 +134,7 @@ fn links(profile: &Profile) -> Links {
     }
     for row in &profile.health {
         let Some(connection) = profile.connections.get(row.connection as usize) else { continue };
-        let health = row.health;
+        let health = &row.health;
         // Of responses the estimate is exact, so what is left of the bounds is about requests.
         let responses = health.lost_responses;
         let bounds = [health.lost_at_least, health.lost_at_most].map(|bound| bound.saturating_sub(responses));
@@ -142,7 +142,7 @@ fn links(profile: &Profile) -> Links {
         let ends = |src, dst| [(src, Direction::From), (dst, Direction::To)];
         for end in ends(connection.src, connection.dst) {
             let link = links.entry(end).or_default();
-            link.health += health;
+            link.health += **health;
             add(&mut link.lost, requests);
         }
         for end in ends(connection.dst, connection.src).into_iter().filter(|_| responses > 0) {

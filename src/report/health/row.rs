@@ -254,7 +254,7 @@ pub(super) fn rows(profile: &Profile) -> Vec<Row<'_>> {
         let connection = profile.connections.get(*connection as usize)?;
         Some(Row {
             connection,
-            health: *health,
+            health: **health,
             requests_per_ack: requests_per_ack(connection, health),
             endpoints: (ports.sender(connection), ports.receiver(connection)),
             ranks: (ranks.sender(connection), ranks.receiver(connection)),
