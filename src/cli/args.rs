@@ -17,7 +17,7 @@ pub(super) use trace::Trace;
 pub(super) use watch::Watch;
 
 use crate::model::link::Speed;
-use crate::pipeline::Moment;
+use crate::pipeline::{self, Moment};
 use crate::report::By;
 use crate::report::matrix::{Selection, Unit};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -107,6 +107,9 @@ pub(super) struct Reading {
     /// Leave the clocks of several captures as they are [default: held against each other by the packets that two captures hold]
     #[arg(long)]
     pub(super) no_align: bool,
+    /// Directed connections of each capture that are followed at most, in 32 equal parts by pair of ports; packets of others are counted and in no table
+    #[arg(long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CONNECTIONS, value_parser = positive)]
+    pub(super) max_connections: usize,
     /// Exit with code 3 if less than this percentage of the records could be decoded
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(super) min_coverage: f64,
@@ -160,6 +163,9 @@ pub(super) struct Analyze {
     /// Width of the timeline's bins
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = bin_ns)]
     pub(super) bin: i64,
+    /// Cells of the timeline that are kept at most, 48 bytes each: where there would be more, its bins are made wider. Of the latencies over time, a quarter as many
+    #[arg(long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CELLS, value_parser = positive)]
+    pub(super) max_cells: usize,
     /// Do not look for MPI messages: faster, and the MPI columns stay empty
     #[arg(long)]
     pub(super) no_mpi: bool,
@@ -444,6 +450,10 @@ const MAX_THREADS: usize = 1024;
 fn threads(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|&count: &usize| count <= MAX_THREADS);
     count.ok_or_else(|| format!("expected a number from 0 (one per core) to {MAX_THREADS}"))
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "expected a whole number above 0".to_owned())
 }
 
 pub(super) fn percent(text: &str) -> Result<f64, String> {

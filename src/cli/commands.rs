@@ -19,6 +19,7 @@ pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
     options.found_clocks = files::clocks(args.clocks.as_deref())?;
     options.keep_parts = args.partial;
     options.bin_ns = Some(args.bin);
+    options.max_cells = args.max_cells;
     options.read_mpi = !args.no_mpi;
     options.read_times = !args.no_times;
     options.check_icrc = !args.no_icrc;

@@ -66,6 +66,7 @@ pub(super) fn options_of(inputs: &[PathBuf], reading: &Reading, is_one_of_severa
     names.append(&mut files::hosts(reading.hosts.as_deref())?);
     Ok(Options {
         threads: reading.threads,
+        max_connections: reading.max_connections,
         from: reading.from,
         to: reading.to,
         rankmap: files::rankmap(reading.rankmap.as_deref())?,

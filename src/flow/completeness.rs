@@ -13,8 +13,8 @@
 //! What was acknowledged behind the last request that was seen is lost as well. A missing ACK cannot be seen, nor what lies before the first request
 //! that was seen or after the last that was acknowledged.
 
-use super::ledger::{Ledger, MAX_HOLE};
 use super::health::{self, Health};
+use super::ledger::{Ledger, MAX_HOLE};
 use super::{LARGEST_MTU_BYTES, Tracker};
 use crate::model::health::{Loss, Observed};
 use crate::model::{ConnectionKey, Turn};

@@ -30,8 +30,8 @@ pub use cm::connection_management;
 
 use crate::model::health::Observed;
 use crate::model::{
-    ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, Paged, RawMessage, Seen, Start, Timing, Turn, Verb,
-    Wireup,
+    ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, Paged, RawMessage, Seen, Start, Timing, Turn,
+    Verb, Wireup,
 };
 use assembly::Assembly;
 use echoes::Echoes;
@@ -78,6 +78,8 @@ pub struct Tracker {
     times: bool,
     /// What goes wrong is followed.
     follows_health: bool,
+    /// Connections that are followed at most.
+    room: usize,
     /// Numbers of the connections, by their keys.
     index: HashTable<u32>,
     hasher: FixedState,
@@ -155,13 +157,14 @@ pub struct Events {
 
 impl Tracker {
     /// A tracker that has seen nothing. `times` asks for the times between packets, which take [`Depth::Envelopes`] at least: what
-    /// answers what is told by the pairs of connections. `health` asks for what goes wrong.
+    /// answers what is told by the pairs of connections. `health` asks for what goes wrong. `room` is how many connections are followed at most.
     #[must_use]
-    pub fn new(depth: Depth, times: bool, health: bool) -> Self {
+    pub fn new(depth: Depth, times: bool, health: bool, room: usize) -> Self {
         Self {
             depth,
             times: times && depth >= Depth::Envelopes,
             follows_health: health,
+            room,
             index: HashTable::new(),
             hasher: FixedState::default(),
             connections: Paged::default(),
@@ -211,7 +214,7 @@ impl Tracker {
         }
     }
 
-    /// Takes the next packet. `known` is its connection, where that has been found before; `batch_bytes` are those of its batch; what it
+    /// Takes the next packet; `None` where it is of a connection for which there is no room. `known` is its connection, where that has been found before; `batch_bytes` are those of its batch; what it
     /// shows is added to `events`.
     pub fn packet(
         &mut self,
@@ -219,11 +222,11 @@ impl Tracker {
         known: Option<u32>,
         batch_bytes: &[u8],
         events: &mut Events,
-    ) -> Seen {
+    ) -> Option<Seen> {
         let opcode = packet.opcode();
         let id = match known {
             Some(id) => id,
-            None => self.connection(&ConnectionKey::of(packet)),
+            None => self.connection(&ConnectionKey::of(packet))?,
         };
         let is_datagram = opcode.service() == Service::Ud;
         let turn = Turn::of(opcode);
@@ -252,7 +255,7 @@ impl Tracker {
             }
         }
         if occurrence != 1 || self.depth == Depth::Packets || packet.kind() != Kind::Data {
-            return seen;
+            return Some(seen);
         }
         if !is_datagram {
             // What asks for an ACK gets one with its PSN; READ requests and atomics get data with theirs.
@@ -280,7 +283,7 @@ impl Tracker {
         if self.messages.has_ready() {
             self.time_messages(id, turn, number, events);
         }
-        seen
+        Some(seen)
     }
 
     /// Gives out what was still open, and what is left to say of the connections, in the order of their numbers.
@@ -322,7 +325,7 @@ impl Tracker {
             wireups: std::mem::take(&mut self.wireups),
             introductions: std::mem::take(&mut self.introductions),
             evicted: self.evicted(),
-            ..Self::new(self.depth, self.times, self.follows_health)
+            ..Self::new(self.depth, self.times, self.follows_health, self.room)
         };
     }
 
@@ -391,11 +394,14 @@ impl Tracker {
         }
     }
 
-    /// The connection with this key, made where it is new.
+    /// The connection with this key, made where it is new and there is room.
     #[cold]
-    fn connection(&mut self, key: &ConnectionKey) -> u32 {
+    fn connection(&mut self, key: &ConnectionKey) -> Option<u32> {
         if let Some(id) = self.find(key) {
-            return id;
+            return Some(id);
+        }
+        if self.connections.len() >= self.room {
+            return None;
         }
         let id = self.connections.len() as u32;
         self.connections.push(Connection { key: *key, others: 0, ledgers: Default::default() });
@@ -411,7 +417,7 @@ impl Tracker {
         let Self { index, hasher, connections, .. } = self;
         let hash = |id: &u32| hasher.hash_one(connections[*id as usize].key);
         index.insert_unique(hasher.hash_one(key), id, hash);
-        id
+        Some(id)
     }
 
     /// The connection with this key, if it is known.

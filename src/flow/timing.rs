@@ -16,10 +16,10 @@ const MAX_WAITING: usize = 1 << 8;
 /// Answers that may wait until it is known what they answer.
 const MAX_HELD: usize = 1 << 8;
 /// What is kept at first, and at most, for the second sight of packets. Only a capture of two ports needs more, and asks for it.
-const FIRST_ROOM: usize = 16;
-const MAX_ROOM: usize = 1 << 12;
+const FIRST_ROOM: u16 = 16;
+const MAX_ROOM: u16 = 1 << 12;
 /// What is kept at first of connections that come where a tracker has seen so many packets, and not one in this many twice: most captures are of one port.
-const LITTLE_ROOM: usize = 2;
+const LITTLE_ROOM: u16 = 2;
 const ENOUGH_FIRSTS: u32 = 1 << 9;
 const SELDOM: u32 = 1 << 6;
 
@@ -31,14 +31,14 @@ pub(super) struct Clock {
     /// Those whose answer was seen once: at a sink it comes again.
     answered: VecDeque<Waiting>,
     /// Answers on this connection whose partner is not known yet.
-    held: VecDeque<Answer>,
+    held: Vec<Answer>,
     /// First sights of requests and of responses by number.
     firsts: [VecDeque<(i64, i64)>; 2],
     /// Entries that `answered` and each of `firsts` may hold.
-    room: usize,
+    room: u16,
     last_start_ns: Option<i64>,
-    /// What ends with the second sight of a packet.
-    arrivals: Arrivals,
+    /// What ends with the second sight of a packet, where anything does.
+    arrivals: Option<Box<Arrivals>>,
 }
 
 /// How often packets are seen, as far as the first ones show.
@@ -56,7 +56,7 @@ impl Sights {
     }
 
     /// Room that a new connection has for what may come a second time.
-    pub(super) const fn room(&self) -> usize {
+    pub(super) const fn room(&self) -> u16 {
         if self.firsts == ENOUGH_FIRSTS && self.seconds < ENOUGH_FIRSTS / SELDOM { LITTLE_ROOM } else { FIRST_ROOM }
     }
 }
@@ -101,7 +101,7 @@ impl Tracker {
         let held = &mut self.clocks[id as usize].held;
         let Some(partner) = self.pairing.partner(id) else {
             if held.len() < MAX_HELD {
-                held.push_back(answer);
+                held.push(answer);
             }
             return;
         };
@@ -127,7 +127,9 @@ impl Tracker {
             clock.first_sight(turn, number, packet.time_ns);
             return;
         }
-        clock.arrivals.arrived(turn, number, packet.time_ns, timings);
+        if let Some(arrivals) = &mut clock.arrivals {
+            arrivals.arrived(turn, number, packet.time_ns, timings);
+        }
         if let Some(first_ns) = clock.second_sight(turn, number)
             && let Some(verb) = Verb::of(packet.opcode())
         {
@@ -176,15 +178,15 @@ impl Tracker {
     pub(super) fn time_messages(&mut self, id: u32, turn: Turn, number: i64, events: &mut Events) {
         // Without times there are no clocks, and nothing waits for one.
         if let Some(clock) = self.clocks.get_mut(id as usize) {
-            let room = clock.room;
+            let room = usize::from(clock.room);
             for phase in self.messages.take_phases() {
                 events.timings.push(phase.timing());
                 if let Some(begun) = phase.begun() {
-                    clock.arrivals.await_second(turn, number, begun, room);
+                    clock.arrivals.get_or_insert_default().await_second(turn, number, begun, room);
                 }
             }
             for begun in self.messages.take_complete() {
-                clock.arrivals.await_second(turn, number, begun, room);
+                clock.arrivals.get_or_insert_default().await_second(turn, number, begun, room);
             }
         }
         events.messages.extend(self.messages.take());
@@ -206,7 +208,7 @@ impl AnswerKind {
 
 impl Clock {
     /// Of a new connection, with room for what may come a second time.
-    pub(super) fn new(room: usize) -> Self {
+    pub(super) fn new(room: u16) -> Self {
         Self { room, ..Self::default() }
     }
 
@@ -225,7 +227,7 @@ impl Clock {
 
     /// A request or response is seen for the first time.
     pub(super) fn first_sight(&mut self, turn: Turn, number: i64, time_ns: i64) {
-        let room = self.room;
+        let room = usize::from(self.room);
         let firsts = &mut self.firsts[turn as usize];
         if firsts.len() >= room {
             firsts.pop_front();
@@ -304,7 +306,7 @@ impl Clock {
             kept += 1;
         }
         if answer.sight == 0 {
-            let room = self.room;
+            let room = usize::from(self.room);
             let excess = self.answered.len().saturating_sub(room);
             self.answered.drain(..excess);
         } else if timings.len() == before {

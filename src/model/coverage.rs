@@ -63,6 +63,9 @@ pub struct Coverage {
     /// What they ask for, by sender, kind and, for PFC, class (`02:00:00:00:00:01 PFC class 3`).
     #[serde(default)]
     pub pauses: BTreeMap<String, Pauses>,
+    /// Packets of connections that came when an input had as many as are followed: in no table. `--max-connections` says how many.
+    #[serde(default)]
+    pub not_followed: u64,
     /// Packets of connections seen here that this input lacks and another one, which overlaps it in time and counts instead, has.
     #[serde(default)]
     pub missing_packets: u64,
@@ -172,6 +175,7 @@ impl Coverage {
         self.messages_with_gaps += other.messages_with_gaps;
         self.messages_without_start += other.messages_without_start;
         self.messages_evicted += other.messages_evicted;
+        self.not_followed += other.not_followed;
         self.missing_packets += other.missing_packets;
         self.management += other.management;
         self.multicast += other.multicast;

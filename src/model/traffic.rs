@@ -190,8 +190,6 @@ impl Communicator {
 /// What the first packets of a connection's messages said of the library and of the sender's rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Votes {
-    /// First packets of messages that were looked at.
-    pub starts: u64,
     /// Those with an envelope, by form.
     pub enveloped: [u64; Form::ALL.len()],
     /// Those that belong to a library and carry no envelope, by form.
@@ -234,7 +232,6 @@ impl MpiSeen {
 impl Votes {
     /// Of a connection whose messages have shown nothing.
     const NONE: Self = Self {
-        starts: 0,
         enveloped: [0; _],
         bare: [0; _],
         ranks: Few::new(),
@@ -249,22 +246,15 @@ impl Votes {
     const PLAUSIBLE_RANKS: u32 = 1 << 14;
     const PLAUSIBLE_TAGS: i32 = 1 << 20;
 
-    /// Counts what the first packet of a message showed.
-    pub fn start(&mut self, start: Start) {
-        // A library's own repeat says nothing new.
-        if start == Start::Repeated {
+    /// Counts the first packet of a message of a library.
+    pub fn start(&mut self, form: Form, envelope: Option<Envelope>) {
+        let Some(envelope) = envelope else {
+            self.bare[form as usize] += 1;
             return;
-        }
-        self.starts += 1;
-        match start {
-            Start::Recognised(form, None) => self.bare[form as usize] += 1,
-            Start::Recognised(form, Some(envelope)) => {
-                self.enveloped[form as usize] += 1;
-                for &layout in readings(form) {
-                    self.envelope(form, layout, &envelope);
-                }
-            }
-            Start::Repeated | Start::Unknown => {}
+        };
+        self.enveloped[form as usize] += 1;
+        for &layout in readings(form) {
+            self.envelope(form, layout, &envelope);
         }
     }
 
@@ -279,7 +269,6 @@ impl Votes {
 
     /// Adds what another part of the connection said.
     pub fn merge(&mut self, other: &Self) {
-        self.starts += other.starts;
         for form in 0..self.enveloped.len() {
             self.enveloped[form] += other.enveloped[form];
             self.bare[form] += other.bare[form];
@@ -363,6 +352,8 @@ pub struct ConnectionTotals {
     pub repeats: Repeats,
     /// What else went wrong.
     pub health: Box<Health>,
+    /// First packets of messages that are of no library.
+    pub unknown_starts: u64,
     /// What its messages have shown of MPI, if anything.
     pub mpi: Option<Box<MpiSeen>>,
     /// Messages of which something is missing.
@@ -389,6 +380,13 @@ impl ConnectionTotals {
     pub fn votes(&self) -> &Votes {
         static NONE: Votes = Votes::NONE;
         self.mpi.as_ref().map_or(&NONE, |mpi| &mpi.votes)
+    }
+
+    /// First packets of messages that were looked at.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        let votes = self.votes();
+        self.unknown_starts + votes.enveloped.iter().chain(&votes.bare).sum::<u64>()
     }
 
     /// Adds what a later input has seen of MPI.
@@ -524,20 +522,5 @@ impl AddAssign for Sums {
         self.wire_bytes += other.wire_bytes;
         // It holds the MPI bytes of a bin too.
         self.payload_bytes = self.payload_bytes.saturating_add(other.payload_bytes);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// UCX repeats datagrams when acknowledgements are late, without any loss.
-    #[test]
-    fn repeats_of_a_library_do_not_speak_against_it() {
-        let mut votes = Votes::default();
-        votes.start(Start::Recognised(Form::UcxUd, None));
-        votes.start(Start::Repeated);
-        votes.start(Start::Unknown);
-        assert_eq!((votes.starts, votes.bare[Form::UcxUd as usize]), (2, 1));
     }
 }

@@ -148,6 +148,8 @@ struct Shard {
     sums: Accumulator,
     cm: Vec<CmRow>,
     cm_lost: u64,
+    /// Packets of connections that are not followed.
+    not_followed: u64,
     /// What the packets have just shown, and the connections of the next: here so that their memory is used again.
     events: Events,
     known: Vec<Option<u32>>,
@@ -163,7 +165,8 @@ impl Analysis {
         let draws = (inputs > 1 || options.keep_parts) && options.read_times && depth >= Depth::Envelopes;
         let room = drawn_room(inputs);
         let tracker = || {
-            let mut tracker = Tracker::new(depth, options.read_times, options.read_health);
+            let room = options.max_connections.div_ceil(SHARDS);
+            let mut tracker = Tracker::new(depth, options.read_times, options.read_health, room);
             if draws {
                 tracker.give_messages();
             }
@@ -175,6 +178,7 @@ impl Analysis {
             sums: Accumulator::new(options.bin_ns, options.read_sizes),
             cm: Vec::new(),
             cm_lost: 0,
+            not_followed: 0,
             events: Events::default(),
             known: Vec::new(),
             spill: (depth >= Depth::Messages).then(|| Spill::new(file.clone())),
@@ -225,6 +229,7 @@ impl Analysis {
         let mirror_copies = std::mem::replace(&mut live.coverage, input.coverage.clone()).mirror_copies;
         live.coverage.mirror_copies = mirror_copies;
         live.coverage.interface_drops = input.dropped();
+        live.coverage.not_followed = input.shards.iter().map(|shard| shard.not_followed).sum();
         live
     }
 
@@ -285,7 +290,15 @@ impl InputState {
     fn coverage(&self) -> Coverage {
         let (same_time, same_time_most, same_time_most_bytes) = self.stamps.together();
         let interface_drops = self.dropped();
-        Coverage { interface_drops, same_time, same_time_most, same_time_most_bytes, ..self.coverage.clone() }
+        let not_followed = self.shards.iter().map(|shard| shard.not_followed).sum();
+        Coverage {
+            interface_drops,
+            not_followed,
+            same_time,
+            same_time_most,
+            same_time_most_bytes,
+            ..self.coverage.clone()
+        }
     }
 
     fn count(&mut self, decoded: &Decoded) {
@@ -314,8 +327,10 @@ impl Shard {
             self.tracker.look_ahead(packets, bytes, &mut self.known);
             self.sums.look_ahead(&self.known);
             for (packet, known) in packets.iter().zip(&self.known) {
-                let seen = self.tracker.packet(packet, *known, bytes, &mut self.events);
-                self.sums.packet(packet, &seen);
+                match self.tracker.packet(packet, *known, bytes, &mut self.events) {
+                    Some(seen) => self.sums.packet(packet, &seen),
+                    None => self.not_followed += 1,
+                }
                 if packet.kind() == Kind::Management
                     && let Some(message) = flow::connection_management(packet, bytes)
                 {

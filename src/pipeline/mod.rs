@@ -49,6 +49,10 @@ pub const DEFAULT_BIN_NS: i64 = 10_000_000;
 /// of the latencies over time (connection x bin x kind x bucket), which are smaller: 16 bytes each.
 pub const DEFAULT_MAX_CELLS: usize = 1 << 19;
 
+/// Directed connections of an input that are followed: some GiB where there are so many. Each of the [`SHARDS`](ending::SHARDS) parts of an input may have its
+/// share.
+pub const DEFAULT_MAX_CONNECTIONS: usize = 1 << 20;
+
 /// What to analyse and how.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
@@ -59,6 +63,8 @@ pub struct Options {
     pub bin_ns: Option<i64>,
     /// Cells of the timeline that are kept at most; of the latencies over time, a quarter as many.
     pub max_cells: usize,
+    /// Directed connections of each input that are followed at most. Packets of others are counted in the coverage alone.
+    pub max_connections: usize,
     /// Look for MPI envelopes.
     pub read_mpi: bool,
     /// Measure the times between packets; takes `read_mpi`, which tells what answers what.
@@ -107,6 +113,7 @@ impl Default for Options {
             threads: 0,
             bin_ns: Some(DEFAULT_BIN_NS),
             max_cells: DEFAULT_MAX_CELLS,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
             read_mpi: true,
             read_times: true,
             read_sizes: true,

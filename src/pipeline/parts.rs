@@ -40,6 +40,7 @@ const MAX_INPUTS: usize = 1 << 16;
 pub(super) struct Settings {
     bin_ns: Option<i64>,
     max_cells: usize,
+    max_connections: usize,
     mpi: bool,
     times: bool,
     sizes: bool,
@@ -53,6 +54,7 @@ impl Settings {
         Self {
             bin_ns: options.bin_ns,
             max_cells: options.max_cells,
+            max_connections: options.max_connections,
             mpi: options.read_mpi,
             times: options.read_times,
             sizes: options.read_sizes,
@@ -65,6 +67,7 @@ impl Settings {
     /// Sets the options to these.
     pub(super) fn apply(&self, options: &mut Options) {
         (options.bin_ns, options.max_cells) = (self.bin_ns, self.max_cells);
+        options.max_connections = self.max_connections;
         (options.read_mpi, options.read_times) = (self.mpi, self.times);
         (options.read_sizes, options.read_health) = (self.sizes, self.health);
         (options.check_icrc, options.align) = (self.icrc, self.align);
@@ -73,7 +76,9 @@ impl Settings {
     /// The option of `analyze` in which two differ, if they do.
     pub(super) fn difference(&self, other: &Self) -> Option<&'static str> {
         let same = [
-            (self.bin_ns == other.bin_ns && self.max_cells == other.max_cells, "--bin"),
+            (self.bin_ns == other.bin_ns, "--bin"),
+            (self.max_cells == other.max_cells, "--max-cells"),
+            (self.max_connections == other.max_connections, "--max-connections"),
             (self.mpi == other.mpi, "--no-mpi"),
             (self.times == other.times, "--no-times"),
             (self.icrc == other.icrc, "--no-icrc"),

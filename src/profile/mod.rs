@@ -225,12 +225,7 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    fn write<T>(
-        &mut self,
-        name: &str,
-        rows: &[T],
-        table: impl Fn(&[T]) -> tables::Frame,
-    ) -> Result<(), ProfileError> {
+    fn write<T>(&mut self, name: &str, rows: &[T], table: impl Fn(&[T]) -> tables::Frame) -> Result<(), ProfileError> {
         let path = self.folder.join(name);
         tables::write(&path, rows, table)?;
         let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;

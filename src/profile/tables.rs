@@ -203,11 +203,7 @@ pub(super) fn messages(rows: &[MessageRow], profile: &Profile) -> PolarsResult<D
 pub(super) const GROUP: usize = 1 << 16;
 
 /// Writes a table of rows, a row group at a time: as a whole it would take as much memory again as the rows do.
-pub(super) fn write<T>(
-    path: &Path,
-    rows: &[T],
-    table: impl Fn(&[T]) -> Frame,
-) -> Result<(), ProfileError> {
+pub(super) fn write<T>(path: &Path, rows: &[T], table: impl Fn(&[T]) -> Frame) -> Result<(), ProfileError> {
     let failed = |source| ProfileError::Table { path: path.to_owned(), action: "written", source };
     let file = File::create(path).map_err(super::io_error(path, "cannot be created"))?;
     let begin = |empty: DataFrame| ParquetWriter::new(file).with_compression(COMPRESSION).batched(empty.schema());

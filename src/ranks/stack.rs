@@ -136,8 +136,8 @@ fn receiver(key: &ConnectionKey) -> QueuePair {
 fn fitting_connections<'a>(connections: &'a [ConnectionTotals], paired: &Pairs) -> Vec<(&'a ConnectionTotals, Form)> {
     let own: BTreeMap<QueuePair, (&ConnectionTotals, Option<Form>)> = connections
         .iter()
-        .filter(|connection| !connection.key.is_datagram() && connection.votes().starts >= ENOUGH)
-        .map(|connection| (receiver(&connection.key), (connection, fitting(connection.votes()))))
+        .filter(|connection| !connection.key.is_datagram() && connection.starts() >= ENOUGH)
+        .map(|connection| (receiver(&connection.key), (connection, fitting(connection))))
         .collect();
     let comes_back = |connection: &ConnectionTotals, form: Form| {
         let partner = paired.partner(receiver(&connection.key)).map(|(end, _)| end);
@@ -146,7 +146,7 @@ fn fitting_connections<'a>(connections: &'a [ConnectionTotals], paired: &Pairs) 
     };
     connections
         .iter()
-        .filter_map(|connection| Some((connection, fitting(connection.votes())?)))
+        .filter_map(|connection| Some((connection, fitting(connection)?)))
         .filter(|(connection, form)| comes_back(connection, *form))
         .collect()
 }
@@ -178,10 +178,11 @@ enum OneRank {
 }
 
 /// The form that nearly all messages fit.
-fn fitting(votes: &Votes) -> Option<Form> {
+fn fitting(connection: &ConnectionTotals) -> Option<Form> {
+    let (votes, starts) = (connection.votes(), connection.starts());
     Form::ALL.into_iter().find(|&form| {
         let fitting = votes.enveloped[form as usize] + votes.bare[form as usize];
-        fitting > 0 && fitting * 100 >= votes.starts * FITTING_PERCENT
+        fitting > 0 && fitting * 100 >= starts * FITTING_PERCENT
     })
 }
 

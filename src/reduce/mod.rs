@@ -20,8 +20,8 @@ pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
 use crate::model::traffic::{MpiClass, MpiSeen, MpiSums};
 use crate::model::{
-    Claim, Kind, MpiMessage, PacketRecord, Paged, Recorder, Seen, Sight, SizeOf, Sizes, Start, Sums, Timing,
-    TimingKey, Turn, Verb,
+    Claim, Kind, MpiMessage, PacketRecord, Paged, Recorder, Seen, Sight, SizeOf, Sizes, Start, Sums, Timing, TimingKey,
+    Turn, Verb,
 };
 use bins::{Bins, Count, Ruler, TimeSlot, TrafficSlot, TrafficSums};
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,8 @@ pub struct Partial {
     later: Option<Box<Later>>,
     /// Smallest and largest packet time; the other way round where there is none.
     times_ns: (i64, i64),
+    /// First packets of messages that are of no library.
+    unknown_starts: u64,
     mpi: Option<Box<MpiSeen>>,
     times: Option<Box<Times>>,
     /// Of first sights alone, so that neither copies nor repeats matter.
@@ -86,6 +88,7 @@ impl Default for Partial {
             first_messages: 0,
             later: None,
             times_ns: (i64::MAX, i64::MIN),
+            unknown_starts: 0,
             mpi: None,
             times: None,
             sizes: Sizes::default(),
@@ -204,7 +207,12 @@ impl Accumulator {
     /// Adds what the first packet of a message showed to the connection's votes.
     pub fn start(&mut self, connection: u32, start: Start) {
         let Some(partial) = self.partials.get_mut(connection as usize) else { return };
-        partial.mpi.get_or_insert_default().votes.start(start);
+        match start {
+            Start::Recognised(form, envelope) => partial.mpi.get_or_insert_default().votes.start(form, envelope),
+            // A library's own repeat says nothing new.
+            Start::Repeated => {}
+            Start::Unknown => partial.unknown_starts += 1,
+        }
     }
 
     /// Adds a time between packets.
@@ -234,9 +242,7 @@ impl Accumulator {
     /// Adds a message of the transport whose length is known.
     pub fn size(&mut self, connection: u32, verb: Verb, bytes: u64) {
         let partial = self.partials.get_mut(connection as usize).filter(|_| self.keeps_sizes);
-        partial
-            .into_iter()
-            .for_each(|partial| partial.sizes.record(Turn::Other, SizeOf::message(verb), bytes));
+        partial.into_iter().for_each(|partial| partial.sizes.record(Turn::Other, SizeOf::message(verb), bytes));
     }
 
     /// Adds an MPI message.
@@ -324,5 +330,38 @@ impl Accumulator {
     #[must_use]
     pub fn finish(self) -> Paged<Partial> {
         self.partials
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ConnectionKey;
+    use ibscope_parsers::mpi::Form;
+    use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
+
+    /// UCX repeats datagrams when acknowledgements are late, without any loss.
+    #[test]
+    fn repeats_of_a_library_do_not_speak_against_it() {
+        let end = Endpoint::from_lid(Lid(1));
+        let opcode = ibscope_parsers::ib::Opcode(0x64);
+        let packet =
+            PacketRecord::new(0, (end, end), (opcode, Qpn::new(7)), (Kind::Data, Psn::new(1), false), 30, 0, 0, (0, 0));
+        let mut sums = Accumulator::new(None, false);
+        sums.packet(&packet, &Seen { connection: 0, turn: Turn::Request, occurrence: 1, counts_message: true });
+        for start in [Start::Recognised(Form::UcxUd, None), Start::Repeated, Start::Unknown] {
+            sums.start(0, start);
+        }
+        let input = InputPartial {
+            times_ns: Some((0, 0)),
+            connections: sums
+                .finish()
+                .into_iter()
+                .map(|sums| (ConnectionKey::of(&packet), (sums, Ending::default())))
+                .collect(),
+        };
+        let settled = settle(vec![input]);
+        let connection = &settled.connections[0];
+        assert_eq!((connection.starts(), connection.votes().bare[Form::UcxUd as usize]), (2, 1));
     }
 }

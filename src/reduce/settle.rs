@@ -206,7 +206,7 @@ impl One {
         let bins = bins(&Rule::new(twice, key.can_repeat()), partial.bins.into_cells());
         let times_ns = partial.times_ns;
         let [partners, echoes] = ending.partners.map(|votes| votes.into_iter().collect());
-        let (mpi, sizes) = (partial.mpi, partial.sizes);
+        let (unknown_starts, mpi, sizes) = (partial.unknown_starts, partial.mpi, partial.sizes);
         let times = partial.times.map(|times| *times).unwrap_or_default();
         let (missing, inputs) = (ending.missing, vec![input]);
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
@@ -232,6 +232,7 @@ impl One {
             traffic,
             repeats,
             health,
+            unknown_starts,
             mpi,
             missing,
             inputs,
@@ -315,6 +316,7 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     total.traffic += later.traffic;
     total.repeats += later.repeats;
     *total.health += *later.health;
+    total.unknown_starts += later.unknown_starts;
     total.merge_mpi(later.mpi);
     total.missing += later.missing;
     total.inputs.extend(later.inputs);

@@ -17,6 +17,8 @@ const MORE_BYTES: u64 = 64 * MIB;
 
 /// The batches under way grow with the threads, so their number must not depend on the machine.
 pub(crate) const ANALYZE: &[&str] = &["analyze", "--threads", "2"];
+/// What a directed connection of a few packets may need: all that can be said of it, or its packets alone.
+const MOST_OF_CONNECTION_BYTES: [(&[&str], u64); 2] = [(ANALYZE, 4096), (MATRIX, 1536)];
 /// The timeline grows with the time captured, up to its bound of cells. In one bin it does not, and what is left must
 /// not grow either.
 const ANALYZE_ONE_BIN: &[&str] = &["analyze", "--threads", "2", "--bin", "1h"];
@@ -38,6 +40,22 @@ pub(crate) fn generate(path: &Path, bytes: u64) -> Totals {
     out.flush().expect("write");
     assert!(totals.file_bytes >= bytes);
     totals
+}
+
+/// A capture of one port of 64 LIDs with so many queue pairs at either end of each pair of ports, most of which send a message or two.
+fn generate_connections(path: &Path, qps: u32) {
+    let options = ibscope_samples::Options {
+        framing: Framing::Native,
+        kind: Kind::Small,
+        bytes: 12 * MIB,
+        lids: 64,
+        qps,
+        seed: 3,
+        ..ibscope_samples::Options::default()
+    };
+    let mut out = BufWriter::new(File::create(path).expect("create"));
+    ibscope_samples::generate(&options, &mut out).expect("generate");
+    out.flush().expect("write");
 }
 
 /// Runs the program; its peak resident memory in bytes, and what it printed.
@@ -122,5 +140,24 @@ fn memory_does_not_grow_with_the_capture() {
         if arguments == MATRIX {
             assert_whole(&printed, &totals);
         }
+    }
+}
+
+#[test]
+fn a_connection_takes_little_memory() {
+    let folder = tempfile::tempdir().expect("folder");
+    let captures = [1, 32].map(|qps| (qps, folder.path().join(format!("{qps}.pcap"))));
+    let counts = captures.each_ref().map(|(qps, capture)| {
+        generate_connections(capture, *qps);
+        let profile = ibscope::pipeline::analyze(&[capture.clone()], &ibscope::pipeline::Options::default(), &|_| {});
+        profile.expect("analysis").connections.len() as u64
+    });
+    for (arguments, most_bytes) in MOST_OF_CONNECTION_BYTES {
+        let [few_bytes, many_bytes] = captures.each_ref().map(|(_, capture)| run(arguments, capture).0);
+        let own_bytes = many_bytes.saturating_sub(few_bytes) / (counts[1] - counts[0]);
+        let measured =
+            format!("{arguments:?}: {counts:?} connections, {few_bytes} and {many_bytes} bytes: {own_bytes} each");
+        println!("{measured}");
+        assert!(counts[1] > 8 * counts[0] && own_bytes < most_bytes, "{measured}");
     }
 }

@@ -1,5 +1,6 @@
 //! Generated captures, whose totals are known by construction: copies, lost copies, rotated files, threads, damage.
 
+use ibscope::model::profile::ConnectionRow;
 use ibscope::model::{Kind, Profile};
 use ibscope::pipeline::{Options, analyze};
 use ibscope_samples::{Framing, Kind as Traffic, Pattern, Stack, Totals};
@@ -197,6 +198,31 @@ fn ranks_and_repeats_are_found_at_several_sinks() {
         totals.write_ranks_csv(&mut known).expect("table");
         let known = String::from_utf8(known).expect("text");
         assert_eq!(found, known.lines().skip(1).map(str::to_owned).collect(), "{stack:?} {kind:?}");
+    }
+}
+
+/// What finds no room is counted, and what does is as it would be without a limit, whatever the threads.
+#[test]
+fn connections_beyond_the_limit_are_counted_and_said() {
+    let generated = generate(Framing::Native, Traffic::Small, 1, 4 << 20);
+    let inputs = [generated.file("all.pcap", &generated.bytes)];
+    let all = analyze(&inputs, &Options::default(), &|_| {}).expect("analysis");
+    assert_eq!(all.coverage.not_followed, 0);
+    let limited = |threads: usize| {
+        let options = Options { threads, max_connections: 64, ..Options::default() };
+        analyze(&inputs, &options, &|_| {}).expect("analysis")
+    };
+    let some = limited(1);
+    assert_eq!(some, limited(3));
+    let packets = |profile: &Profile| profile.connections.iter().map(|row| row.traffic.packets).sum::<u64>();
+    assert!(some.connections.len() <= 64 && some.connections.len() < all.connections.len());
+    assert!(some.coverage.not_followed > 0);
+    assert_eq!(packets(&some) + some.coverage.not_followed, packets(&all));
+    assert_eq!((some.coverage.infiniband, some.coverage.icrc_ok), (all.coverage.infiniband, all.coverage.icrc_ok));
+    let of = |row: &ConnectionRow| (row.src, row.dst, row.service, row.dest_qp);
+    for row in &some.connections {
+        let same = all.connections.iter().find(|other| of(other) == of(row)).expect("the same connection");
+        assert_eq!((row.traffic, row.repeats), (same.traffic, same.repeats));
     }
 }
 

@@ -1,6 +1,7 @@
 //! What can be typed behind `ibscope watch`.
 
-use super::{Color, Reading, bin_ns, percent, threads};
+use super::{Color, Reading, bin_ns, percent, positive, threads};
+use crate::pipeline;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -39,6 +40,9 @@ pub(in crate::cli) struct Watch {
     /// Exit with code 3 if less than this percentage of the records could be decoded
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(in crate::cli) min_coverage: f64,
+    /// Directed connections that are followed at most
+    #[arg(long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CONNECTIONS, value_parser = positive)]
+    pub(in crate::cli) max_connections: usize,
     /// When to colour
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(in crate::cli) color: Color,
@@ -53,6 +57,7 @@ impl Watch {
             rankmap: self.rankmap.clone(),
             manifest: self.manifest.clone(),
             min_coverage: self.min_coverage,
+            max_connections: self.max_connections,
             from: None,
             to: None,
             no_align: true,

@@ -120,6 +120,7 @@ fn records(lines: &mut Lines, coverage: &Coverage) {
     also(coverage.messages_with_gaps, "transport messages with packets missing");
     also(coverage.messages_without_start, "of them without their first packet");
     also(coverage.messages_evicted, "messages given up because too many were open");
+    also(coverage.not_followed, "of connections beyond --max-connections (in no table)");
     also(coverage.window_overflows, "connections with more PSN holes than are remembered");
     if !parts.is_empty() {
         lines.put("of these", &parts.join(", "));
