@@ -50,13 +50,11 @@ impl<T> Paged<T> {
 
     /// Adds an entry at the end.
     pub fn push(&mut self, value: T) {
-        match self.pages.last_mut().filter(|last| last.len() < PAGE) {
-            Some(last) => last.push(value),
-            None => {
-                let mut page = Vec::with_capacity(PAGE);
-                page.push(value);
-                self.pages.push(page);
-            }
+        if self.pages.last().is_none_or(|last| last.len() == PAGE) {
+            self.pages.push(Vec::with_capacity(PAGE));
+        }
+        if let Some(last) = self.pages.last_mut() {
+            last.push(value);
         }
     }
 

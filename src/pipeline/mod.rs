@@ -49,7 +49,7 @@ pub const DEFAULT_BIN_NS: i64 = 10_000_000;
 /// of the latencies over time (connection x bin x kind x bucket), which are smaller: 16 bytes each.
 pub const DEFAULT_MAX_CELLS: usize = 1 << 19;
 
-/// Directed connections of an input that are followed: some GiB where there are so many. Each of the [`SHARDS`](ending::SHARDS) parts of an input may have its
+/// Directed connections of an input that are followed: some GiB where there are so many. Each of the 32 parts of an input may have its
 /// share.
 pub const DEFAULT_MAX_CONNECTIONS: usize = 1 << 20;
 

@@ -149,7 +149,8 @@ fn a_connection_takes_little_memory() {
     let captures = [1, 32].map(|qps| (qps, folder.path().join(format!("{qps}.pcap"))));
     let counts = captures.each_ref().map(|(qps, capture)| {
         generate_connections(capture, *qps);
-        let profile = ibscope::pipeline::analyze(&[capture.clone()], &ibscope::pipeline::Options::default(), &|_| {});
+        let profile =
+            ibscope::pipeline::analyze(std::slice::from_ref(capture), &ibscope::pipeline::Options::default(), &|_| {});
         profile.expect("analysis").connections.len() as u64
     });
     for (arguments, most_bytes) in MOST_OF_CONNECTION_BYTES {
