@@ -169,6 +169,9 @@ pub(super) struct Analyze {
     /// Do not verify the ICRC of the packets: faster
     #[arg(long)]
     pub(super) no_icrc: bool,
+    /// Look at headers alone and keep nothing taken out of payload: no MPI messages, ranks or connection set-up
+    #[arg(long)]
+    pub(super) no_payload: bool,
     /// Note the SHA-256 of each input in the profile, beside its XXH3-128
     #[arg(long)]
     pub(super) sha256: bool,

@@ -96,6 +96,9 @@ pub(super) fn conclude(
         return Err(no_infiniband(&coverage));
     }
     notes.extend(bounds.notes());
+    if !options.read_payload {
+        notes.push("payload was not looked at (--no-payload): no MPI messages, ranks or connection management messages".to_owned());
+    }
     if settled.continued > 0 {
         notes.push(format!(
             "{} connections go on from one input to the next: a message that lies across the end of a file is incomplete, and a packet that \
@@ -157,7 +160,7 @@ pub(super) fn conclude(
         notes,
         bin_ns,
         latency_bin_ns,
-        mpi_read: options.read_mpi,
+        mpi_read: options.read_mpi && options.read_payload,
         times_read: options.read_mpi && options.read_times,
         names: options.names.clone(),
         leaves: options.leaves.clone(),
