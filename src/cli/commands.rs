@@ -53,7 +53,9 @@ pub(super) fn analyze_until(args: &Analyze, signals: Option<Signals>) -> anyhow:
     input::rankmap_notes(&args.reading, &profile);
     match signals {
         Some(signals) if is_cut => {
-            output::say("ibscope: interrupted: the result is of what was read until then; the notes say how far that is");
+            output::say(
+                "ibscope: interrupted: the result is of what was read until then; the notes say how far that is",
+            );
             Ok(signals.exit_code())
         }
         _ => Ok(input::exit_code(&args.reading, &profile.coverage)),
@@ -151,7 +153,7 @@ pub(super) fn messages(args: &Messages) -> anyhow::Result<ExitCode> {
         return Err(UsageError("standard output cannot hold a Parquet table; give a file to --parquet").into());
     }
     input::check_captures("messages", &args.inputs)?;
-    let table = Output::open(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
+    let table = Output::open_private(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
     let mut stream = input::messages_alone(&args.inputs, &args.reading, args.transport)?;
     // The profile says what a message's connection is, while the stream goes on.
     let profile = stream.profile().clone();

@@ -4,6 +4,7 @@
 //! was written but less than `--min-coverage` percent of the records were decoded, 4 the wire differs from a
 //! trace and nothing explains it, 130 and 143 ended early by SIGINT or SIGTERM. A closed pipe is not an error.
 
+mod anonymize;
 mod args;
 mod capture;
 mod commands;
@@ -36,6 +37,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Analyze(args) => commands::analyze(args),
+        Command::Anonymize(args) => anonymize::run(args),
         Command::Merge(args) => merge::run(args),
         Command::Summary(args) => summary::run(args),
         Command::Inspect(args) => commands::inspect(args),

@@ -20,6 +20,8 @@ pub struct Capture {
     input: u32,
     source: Source,
     framing: Framing,
+    /// What stood before the first record or block.
+    header: Vec<u8>,
     /// Bytes read and not yet cut; `buffer[..filled]` is valid.
     buffer: Vec<u8>,
     filled: usize,
@@ -77,18 +79,13 @@ impl Capture {
         Self::new(input, path, source, SourceOptions::default(), true)
     }
 
-    fn new(
-        input: u32,
-        path: &Path,
-        source: Source,
-        options: SourceOptions,
-        eager: bool,
-    ) -> Result<Self, InputError> {
+    fn new(input: u32, path: &Path, source: Source, options: SourceOptions, eager: bool) -> Result<Self, InputError> {
         let mut capture = Self {
             path: path.to_owned(),
             input,
             source,
             framing: Framing::detect(&EMPTY_PCAP).map_err(|source| corrupt(path, 0, source))?.0,
+            header: Vec::new(),
             buffer: Vec::new(),
             filled: 0,
             offset_bytes: 0,
@@ -112,6 +109,12 @@ impl Capture {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The header of a classic file; empty for pcapng, whose header is a block.
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        &self.header
     }
 
     /// Format, byte order, link types and compression in one line.
@@ -281,6 +284,7 @@ impl Capture {
             let link_type = interface.link_type.to_string();
             return Err(InputError::LinkType { path: self.path.clone(), link_type, why });
         }
+        self.header = head[..header_bytes].to_vec();
         self.buffer.copy_within(header_bytes..self.filled, 0);
         self.filled -= header_bytes;
         self.offset_bytes = header_bytes as u64;

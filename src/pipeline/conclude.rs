@@ -97,7 +97,10 @@ pub(super) fn conclude(
     }
     notes.extend(bounds.notes());
     if !options.read_payload {
-        notes.push("payload was not looked at (--no-payload): no MPI messages, ranks or connection management messages".to_owned());
+        notes.push(
+            "payload was not looked at (--no-payload): no MPI messages, ranks or connection management messages"
+                .to_owned(),
+        );
     }
     if settled.continued > 0 {
         notes.push(format!(

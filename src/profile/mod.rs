@@ -34,6 +34,7 @@ use document::{Document, TableDigest};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Version of the format that this program writes and reads.
@@ -51,6 +52,9 @@ const LATENCY_TIMELINE: &str = "latency_timeline.parquet";
 const HEALTH: &str = "health.parquet";
 const CM: &str = "cm.parquet";
 const PARTS: &str = "parts.bin";
+
+/// Who may read a new profile: the folder keeps everybody else out.
+const FOR_OWNER: u32 = 0o700;
 
 /// Everything that a profile may hold.
 const FILES: [&str; 12] = [
@@ -167,7 +171,8 @@ impl Writer {
             in_the_way(place)?;
         }
         let scratch = beside(place, "part");
-        fs::create_dir(&scratch).map_err(io_error(&scratch, "cannot be created"))?;
+        // What captures hold is not for everybody's eyes, and neither is what is made of them.
+        fs::DirBuilder::new().mode(FOR_OWNER).create(&scratch).map_err(io_error(&scratch, "cannot be created"))?;
         Ok(Self { place: place.to_owned(), scratch })
     }
 
@@ -207,6 +212,7 @@ impl Writer {
         let replaces = self.place.exists();
         if replaces {
             in_the_way(&self.place)?;
+            self.take_over_permissions()?;
             fs::rename(&self.place, &old).map_err(io_error(&self.place, "cannot be replaced"))?;
         }
         if let Err(error) = fs::rename(&self.scratch, &self.place) {
@@ -220,6 +226,16 @@ impl Writer {
             fs::remove_dir_all(&old).map_err(io_error(&old, "cannot be removed"))?;
         }
         Ok(())
+    }
+}
+
+impl Writer {
+    /// Whoever may read the profile that is replaced may read what replaces it.
+    fn take_over_permissions(&self) -> Result<(), ProfileError> {
+        let found = fs::metadata(&self.place).map_err(io_error(&self.place, "cannot be read"))?;
+        let mode = found.permissions().mode() & 0o777;
+        fs::set_permissions(&self.scratch, fs::Permissions::from_mode(mode))
+            .map_err(io_error(&self.scratch, "its permissions cannot be set"))
     }
 }
 
