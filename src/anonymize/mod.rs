@@ -30,6 +30,8 @@ use std::path::PathBuf;
 pub struct Known {
     /// Connections that carry MPI envelopes, and in which form.
     pub forms: HashMap<ConnectionKey, Form>,
+    /// Forms of the connections between two endpoints, in either direction.
+    pub between: HashMap<(Endpoint, Endpoint), HashSet<Form>>,
     /// Queue pairs of each endpoint.
     pub queue_pairs: HashMap<Endpoint, HashSet<Qpn>>,
 }

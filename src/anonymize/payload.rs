@@ -21,6 +21,12 @@ pub(super) struct First {
     pub(super) message_bytes: Option<u32>,
 }
 
+/// True for forms of one library, whose processes make themselves known to each other in one form and speak in another.
+fn is_akin(one: Form, other: Form) -> bool {
+    let is_ucx = |form| matches!(form, Form::UcxVerbs | Form::UcxMlx5 | Form::UcxUd);
+    one == other || is_ucx(one) && is_ucx(other)
+}
+
 /// What the readers say of a payload.
 #[derive(Debug, PartialEq)]
 struct Said {
@@ -31,6 +37,18 @@ struct Said {
 }
 
 impl First {
+    /// The form of a message by which processes make themselves known to each other, on a connection that has no messages else. `believed` are the forms
+    /// that the two endpoints are known to speak.
+    pub(super) fn introduces(&self, payload: &[u8], believed: &HashSet<Form>) -> Option<Form> {
+        let payload_of =
+            Payload { captured: payload, packet_bytes: self.packet_bytes, message_bytes: self.message_bytes };
+        let Head { form, part: Part::Control, .. } = mpi::recognise(self.carrier, &payload_of, None)? else {
+            return None;
+        };
+        let is_known = believed.iter().any(|other| is_akin(form, *other));
+        (is_known && !self.introduction(payload, form).is_empty()).then_some(form)
+    }
+
     fn heads(&self, payload: &[u8], form: Form) -> [Option<Head>; 2] {
         let payload = Payload { captured: payload, packet_bytes: self.packet_bytes, message_bytes: self.message_bytes };
         [None, Some(form)].map(|usual| mpi::recognise(self.carrier, &payload, usual))

@@ -1,8 +1,8 @@
 //! One record: addresses exchanged, payload cleared, check sums computed anew.
 
+use super::Anonymizer;
 use super::management::{self, exchange, gid, lid};
 use super::payload::{self, First};
-use super::{Anonymizer, payload as body};
 use crate::model::{ConnectionKey, Kind};
 use ibscope_parsers::Qpn;
 use ibscope_parsers::frame::LinkType;
@@ -107,6 +107,9 @@ impl Anonymizer {
                     packet_bytes: payload_bytes as u32,
                     message_bytes: if let Carrier::Write(bytes) = carrier { Some(bytes) } else { whole_bytes },
                 });
+            let none = HashSet::new();
+            let between = self.known.between.get(&(location.src, location.dst)).unwrap_or(&none);
+            let form = form.or_else(|| first.as_ref()?.introduces(payload, between));
             match (first, form) {
                 (Some(first), Some(form)) => {
                     let none = HashSet::new();
@@ -114,7 +117,7 @@ impl Anonymizer {
                     let cut = payload::rewrite(payload, &first, form, own, &mut self.names);
                     self.tally.cut_envelopes += u64::from(cut);
                 }
-                (Some(first), None) => body::clear(payload, Some((&first, Form::Ob1))),
+                (Some(first), None) => payload::clear(payload, Some((&first, Form::Ob1))),
                 (None, _) => payload.fill(0),
             }
         }

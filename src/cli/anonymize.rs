@@ -122,6 +122,9 @@ fn known(profile: &Profile) -> Known {
         let form = |stack: &String| Form::ALL.into_iter().find(|form| stack.ends_with(form.name()));
         if let Some(form) = row.stack.as_ref().and_then(form) {
             known.forms.insert(row.key(), form);
+            for ends in [(row.src, row.dst), (row.dst, row.src)] {
+                known.between.entry(ends).or_default().insert(form);
+            }
         }
     }
     known
@@ -165,7 +168,7 @@ fn said(path: &Path, place: &Path, tally: &Tally) -> Vec<String> {
     let mut note = |text: String| lines.push(format!("note: {}: {text}", path.display()));
     if dropped > 0 {
         note(format!(
-            "{dropped} records were dropped, as they may hold what is not understood: {}",
+            "{dropped} records hold no InfiniBand packet that is understood, and were dropped: {}",
             kinds(&tally.dropped)
         ));
     }
