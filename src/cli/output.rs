@@ -27,8 +27,19 @@ pub(super) fn results(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> i
     out.flush()
 }
 
+/// What the system says of a full disk, whoever passes it on.
+const FULL: &str = "No space left on device";
+
 /// An error and its causes, each said once: many messages hold their cause already.
 pub(super) fn describe(error: &anyhow::Error) -> String {
+    let mut said = causes(error);
+    if said.contains(FULL) {
+        said.push_str("; make room there, or write to another disk");
+    }
+    said
+}
+
+fn causes(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |mut text, cause| {
         if !text.contains(&cause) {
             text.push_str(if text.is_empty() { "" } else { ": " });

@@ -361,7 +361,9 @@ fn early_end(error: &io::Error, offset_bytes: u64) -> String {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         format!("truncated_input: the compressed file ends too early, at offset {offset_bytes} of its content: {error}")
     } else {
-        format!("read_error: reading failed at offset {offset_bytes}: {error}; what follows was not read")
+        format!(
+            "read_error: reading failed at offset {offset_bytes}: {error}; what follows was not read: check the disk that it lies on, and analyse it again"
+        )
     }
 }
 

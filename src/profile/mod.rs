@@ -136,6 +136,14 @@ pub enum ProfileError {
         /// The file.
         path: PathBuf,
     },
+    /// One of its files cannot be read.
+    #[error("{}: cannot be read: {source}; if it is gone, analyse the captures again", path.display())]
+    Lacks {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// It keeps nothing to merge it by.
     #[error("{}: keeps nothing that it could be merged by; analyse its captures again with `analyze --partial`", path.display())]
     NoParts {
@@ -275,6 +283,12 @@ pub fn is_profile(path: &Path) -> bool {
     serde_json::from_str::<document::Head>(&text).is_ok_and(|head| head.format == document::FORMAT)
 }
 
+/// True for a folder that has a document, whether that can be read or not.
+#[must_use]
+pub fn was_profile(path: &Path) -> bool {
+    path.join(DOCUMENT).is_file()
+}
+
 /// Reads what a profile keeps for a merge.
 pub fn read_parts(place: &Path) -> Result<Vec<u8>, ProfileError> {
     let (_, digests) = read_document(place)?;
@@ -304,7 +318,7 @@ fn read_file(
     digests: &BTreeMap<String, TableDigest>,
 ) -> Result<(PathBuf, Vec<u8>), ProfileError> {
     let path = place.join(name);
-    let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;
+    let bytes = fs::read(&path).map_err(|source| ProfileError::Lacks { path: path.clone(), source })?;
     // Damaged Parquet can take its reader down, so it is not shown any.
     if digests.get(name) != Some(&TableDigest::of(&bytes)) {
         return Err(ProfileError::Damaged { path });
