@@ -1,16 +1,19 @@
 //! Standard output and error.
 
 use super::args::Color;
+use crate::model::printable;
 use crate::report::text::Style;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 /// Columns that tables fill where the terminal's width is not known.
 const DEFAULT_WIDTH: usize = 100;
 
-/// A line for the person at the terminal.
+/// Words for the person at the terminal, who is not to see what names of files and the like would do to it.
 #[allow(clippy::print_stderr, reason = "this is where standard error is written")]
-pub(super) fn say(line: &str) {
-    eprintln!("{line}");
+pub(super) fn say(text: &str) {
+    for line in text.split('\n') {
+        eprintln!("{}", printable(line));
+    }
 }
 
 /// Notes on a result.

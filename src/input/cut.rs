@@ -134,7 +134,8 @@ impl Capture {
         if self.finished {
             return None;
         }
-        if self.options.is_stopped() {
+        // What has come through a pipe is there, and more will not come.
+        if self.options.is_stopped() && is_file(&self.path) {
             self.interrupt();
             return None;
         }

@@ -59,7 +59,8 @@ pub(super) fn run(
     let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
     let report = || progress(bytes_read.load(Ordering::Relaxed));
     let (aligned, sights) = match align::align(paths, options, &pool, &source, &report) {
-        _ if is_stopped() => return Err(Error::Interrupted),
+        // Of what has come through pipes nothing is lost.
+        _ if is_stopped() && paths.iter().any(|path| align::is_file(path)) => return Err(Error::Interrupted),
         aligned => aligned?,
     };
     let decode = decode_options(&captures, options, aligned.clocks.clone());

@@ -10,7 +10,7 @@ use super::spill::Spill;
 use super::{Error, Options};
 use crate::flow::ConnectionEnd;
 use crate::model::profile::{CmRow, Input};
-use crate::model::{ConnectionKey, Coverage, Marks, Profile};
+use crate::model::{ConnectionKey, Coverage, Marks, Profile, printable};
 use crate::ranks::{self, Belief, Witnesses};
 use crate::reduce::{self, Drawn, Ending, InputPartial, Untimed};
 use std::collections::BTreeMap;
@@ -160,7 +160,8 @@ pub(super) fn conclude(
     let mut profile = Profile {
         inputs,
         coverage,
-        notes,
+        // They name files, and these may be called anything.
+        notes: notes.iter().map(|note| printable(note)).collect(),
         bin_ns,
         latency_bin_ns,
         mpi_read: options.read_mpi && options.read_payload,

@@ -201,8 +201,8 @@ impl Writer {
         let mut digests = BTreeMap::new();
         for (name, table) in tables.into_iter().chain(streams) {
             let path = self.scratch.join(name);
-            tables::write(&path, table)?;
-            let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;
+            let bytes = tables::bytes(&path, table)?;
+            fs::write(&path, &bytes).map_err(io_error(&path, "cannot be written"))?;
             digests.insert(name.to_owned(), TableDigest::of(&bytes));
         }
         if let Some(parts) = &profile.parts {

@@ -192,3 +192,39 @@ fn what_holds_messages_is_for_its_owner_unless_it_was_for_others_before() {
     write();
     assert_eq!([mode("job.ibp"), mode("messages.parquet"), mode("matrix.svg")], [0o750, 0o640, 0o600]);
 }
+
+/// What a terminal would obey: colours, a title, another direction of writing.
+const ORDERS: &str = "\u{1b}[31m\u{1b}]0;owned\u{7}\u{202e}\u{9b}2J";
+
+#[test]
+fn names_give_terminals_no_orders() {
+    let folder = tempfile::tempdir().expect("folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
+    let capture = at(&format!("sink{ORDERS}.pcap"));
+    let file = runs::decompressed(&runs::named("perf-write-lat").sink());
+    // Cut short, so that notes name it.
+    fs::write(&capture, &file[..file.len() - 3]).expect("written");
+    fs::write(at("hosts.csv"), format!("endpoint,name\n17,node{ORDERS}\n")).expect("written");
+    fs::write(at("bad.csv"), format!("endpoint,name\n{ORDERS}\n")).expect("written");
+    let profile = at(&format!("job{ORDERS}.ibp"));
+    let missing = at(&format!("none{ORDERS}.pcap"));
+    for (arguments, code) in [
+        (vec!["analyze", &capture, "-o", &profile, "--hosts", &at("hosts.csv")], 0),
+        (vec!["summary", &profile], 0),
+        (vec!["matrix", &profile], 0),
+        (vec!["health", &capture], 0),
+        (vec!["inspect", &capture], 0),
+        (vec!["messages", &capture], 0),
+        (vec!["watch", "--once", &capture], 0),
+        (vec!["matrix", &missing], 1),
+        (vec!["matrix", &capture, "--hosts", &at("bad.csv")], 1),
+        (vec!["anonymize", &capture, "-o", &at("x.pcap")], 1),
+    ] {
+        let ran = ibscope(&arguments);
+        assert_eq!(ran.code, code, "{arguments:?}: {}", ran.stderr);
+        for text in [&ran.stdout, &ran.stderr] {
+            let orders = text.chars().find(|c| c.is_control() && *c != '\n' || *c == '\u{202e}');
+            assert_eq!(orders, None, "{arguments:?}: {text:?}");
+        }
+    }
+}

@@ -6,7 +6,8 @@
  *   rotate    the file is renamed to NAME.1, and another of its name is begun
  *   int, term SIGINT or SIGTERM comes
  *   twice     SIGINT comes twice
- * FAULT_WRITE: number of the change to the file system (write to a file, rename, mkdir, unlink) at which the program is killed.
+ * FAULT_WRITE: number of the change to the file system (writes to a file, rename, mkdir, unlink) at which the program is killed: before it, or, where
+ *   it is the first write to a file, when half of that is done.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -79,8 +80,12 @@ ssize_t write(int fd, const void *buffer, size_t length)
 {
     ssize_t (*next)(int, const void *, size_t) = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
     struct stat found;
-    if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode))
+    if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && found.st_size == 0 && length) {
+        const char *at = getenv("FAULT_WRITE");
+        if (at && changes + 1 == atol(at))
+            next(fd, buffer, length / 2);
         change();
+    }
     return next(fd, buffer, length);
 }
 
