@@ -14,20 +14,20 @@ const PEER_BYTES: usize = 15;
 
 /// Rewrites a datagram, as far as it was captured. False where nothing but its header could stay.
 pub(super) fn rewrite(mad: &mut [u8], names: &mut Names) -> bool {
-    let (is_understood, ranges) = match CmMessage::parse(mad) {
-        // Two numbers of the connection, then fields; private data and what is reserved goes.
-        Ok(CmMessage::Req(req)) => {
-            (true, vec![0..140, kept_peer(140, rdmacm::request(req.private_data).is_some(), true)])
-        }
-        Ok(CmMessage::Rep(rep)) => (true, vec![0..36, kept_peer(36, rdmacm::reply(rep.private_data).is_some(), false)]),
-        Ok(CmMessage::Mra(_)) => (true, vec![0..10]),
-        Ok(CmMessage::Rej(_) | CmMessage::Dreq(_)) => (true, vec![0..12]),
-        Ok(CmMessage::Rtu(_) | CmMessage::Drep(_)) => (true, vec![0..8]),
-        Ok(CmMessage::SidrReq(_)) => (true, vec![0..16]),
-        Ok(CmMessage::SidrRep(_)) => (true, vec![0..24]),
-        // The numbers of the connection; the rest are paths.
-        Ok(CmMessage::Lap(_) | CmMessage::Apr(_)) => (true, vec![0..8]),
-        Err(_) => (false, Vec::new()),
+    // Fields of the message stay; private data and what is reserved goes, but for what Open MPI tells its peer there.
+    let none = 0..0;
+    let message = CmMessage::parse(mad);
+    let is_understood = message.is_ok();
+    let ranges = match message {
+        Ok(CmMessage::Req(req)) => [0..140, kept_peer(140, rdmacm::request(req.private_data).is_some(), true)],
+        Ok(CmMessage::Rep(rep)) => [0..36, kept_peer(36, rdmacm::reply(rep.private_data).is_some(), false)],
+        Ok(CmMessage::Mra(_)) => [0..10, none],
+        Ok(CmMessage::Rej(_) | CmMessage::Dreq(_)) => [0..12, none],
+        // The two numbers of the connection; what else a LAP has is a path.
+        Ok(CmMessage::Rtu(_) | CmMessage::Drep(_) | CmMessage::Lap(_) | CmMessage::Apr(_)) => [0..8, none],
+        Ok(CmMessage::SidrReq(_)) => [0..16, none],
+        Ok(CmMessage::SidrRep(_)) => [0..24, none],
+        Err(_) => [none.clone(), none],
     };
     let is_request = matches!(CmMessage::parse(mad), Ok(CmMessage::Req(_)));
     let is_reply = matches!(CmMessage::parse(mad), Ok(CmMessage::Rep(_)));

@@ -131,14 +131,13 @@ impl Names {
 
     /// An Ethernet address; of groups those that are made of IP addresses change, all others are fixed by standards.
     pub(super) fn mac(&mut self, mac: [u8; 6]) -> [u8; 6] {
-        let [a, b, c, d, e, f] = mac;
-        let value = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        let value = mac.iter().fold(0, |value: u64, byte| value << 8 | u64::from(*byte));
         let new = match mac {
             [0x33, 0x33, ..] => value & !0xFFFF_FFFF | self.exchange(Kind::MacGroup, 32, value & 0xFFFF_FFFF, |_| true),
             [0x01, 0x00, 0x5E, ..] => {
                 value & !0xFF_FFFF | self.exchange(Kind::MacGroup, 24, value & 0xFF_FFFF, |new| new < 1 << 23)
             }
-            _ if a & 1 == 1 || value == 0 => value,
+            _ if mac[0] & 1 == 1 || value == 0 => value,
             _ => self.exchange(Kind::Mac, 48, value, |new| new >> 40 & 1 == 0 && new != 0),
         };
         let [_, _, bytes @ ..] = new.to_be_bytes();

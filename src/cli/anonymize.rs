@@ -69,7 +69,11 @@ pub(super) fn run(args: &Anonymize) -> anyhow::Result<ExitCode> {
         let ends: BTreeSet<Endpoint> = profile.connections.iter().flat_map(|row| [row.src, row.dst]).collect();
         let mut text = "endpoint,name\n".to_owned();
         // As a hosts file for the result: its endpoints, named as they were.
-        ends.iter().for_each(|end| text.push_str(&format!("{},{end}\n", anonymizer.endpoint(*end))));
+        for end in ends {
+            text.push_str(
+                &[anonymizer.endpoint(end).to_string(), ",".to_owned(), end.to_string(), "\n".to_owned()].concat(),
+            );
+        }
         file.finish(text.as_bytes())?;
     }
     Ok(code)

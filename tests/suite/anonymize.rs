@@ -53,6 +53,11 @@ fn analyzed(paths: &[PathBuf]) -> Profile {
     analyze(paths, &Options { xxh3: false, ..Options::default() }, &|_| {}).expect("analysis")
 }
 
+/// A row without the number of its connection.
+fn rest<T: Debug>(row: &T, connection: u32) -> String {
+    format!("{row:?}").replacen(&format!("connection: {connection},"), "", 1)
+}
+
 /// A profile as lines that do not depend on the order of endpoints, which `name` names.
 fn lines(profile: &Profile, name: &dyn Fn(Endpoint) -> Endpoint) -> BTreeMap<&'static str, Vec<String>> {
     let connection = |index: u32| {
@@ -92,9 +97,6 @@ fn lines(profile: &Profile, name: &dyn Fn(Endpoint) -> Endpoint) -> BTreeMap<&'s
             row.world_rank,
         );
         add("cm", format!("{src:?} {dst:?} {} {rest:?}", row.time_ns));
-    }
-    fn rest<T: Debug>(row: &T, connection: u32) -> String {
-        format!("{row:?}").replacen(&format!("connection: {connection},"), "", 1)
     }
     macro_rules! table {
         ($($table:ident),*) => {
@@ -205,7 +207,7 @@ fn planted_words_and_addresses_are_gone_and_check_sums_fit() {
             let path = folder.path().join("planted.pcap");
             fs::write(&path, &file).expect("written");
             let place = folder.path().join("out.pcap");
-            let (names, said) = anonymized(&[path.clone()], &place, &folder.path().join("names.csv"));
+            let (names, said) = anonymized(std::slice::from_ref(&path), &place, &folder.path().join("names.csv"));
             let new = fs::read(&place).expect("result");
             assert!(!holds(&new, MARK) && !said.contains("SECRETWORD"), "{name}");
             // What user and machine are called stands in wire-up messages, addresses in many places.
@@ -263,7 +265,7 @@ fn tshark_reads_the_result_as_it_reads_the_capture() {
         for capture in [run.sink(), run.node(1)] {
             let folder = tempfile::tempdir().expect("folder");
             let place = folder.path().join("out.pcap");
-            anonymized(&[capture.clone()], &place, &folder.path().join("names.csv"));
+            anonymized(std::slice::from_ref(&capture), &place, &folder.path().join("names.csv"));
             let plain = folder.path().join("plain.pcap");
             fs::write(&plain, runs::decompressed(&capture)).expect("written");
             // What is no InfiniBand packet is not in the result, and has no opcode.
@@ -299,7 +301,7 @@ fn names_of_pcapng_files_and_their_comments_are_dropped() {
         let path = folder.path().join("named.pcapng");
         fs::write(&path, &pcapng).expect("written");
         let place = folder.path().join("out.pcapng");
-        let (names, said) = anonymized(&[path.clone()], &place, &folder.path().join("names.csv"));
+        let (names, said) = anonymized(std::slice::from_ref(&path), &place, &folder.path().join("names.csv"));
         assert!(said.contains("2 blocks that hold no packet"), "{said}");
         let new = fs::read(&place).expect("result");
         assert!(!holds(&new, b"SECRETWORD"));
