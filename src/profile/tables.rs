@@ -9,7 +9,6 @@ use polars::error::PolarsError;
 use polars::prelude::{
     Column, DataFrame, NamedFrom, ParquetCompression, ParquetReader, ParquetWriter, PolarsResult, SerReader, Series,
 };
-use std::fs::File;
 use std::io::Cursor;
 use std::path::Path;
 
@@ -202,17 +201,19 @@ pub(super) fn messages(rows: &[MessageRow], profile: &Profile) -> PolarsResult<D
 /// Rows of a row group: some tens of MB while it is made.
 pub(super) const GROUP: usize = 1 << 16;
 
-/// Writes a table of rows, a row group at a time: as a whole it would take as much memory again as the rows do.
-pub(super) fn write<T>(path: &Path, rows: &[T], table: impl Fn(&[T]) -> Frame) -> Result<(), ProfileError> {
+/// A table as it is stored, made a row group at a time: as a whole it would take as much memory again as the rows do. Not written by polars itself, which does not
+/// pass on why a file cannot be written.
+pub(super) fn bytes<T>(path: &Path, rows: &[T], table: impl Fn(&[T]) -> Frame) -> Result<Vec<u8>, ProfileError> {
     let failed = |source| ProfileError::Table { path: path.to_owned(), action: "written", source };
-    let file = File::create(path).map_err(super::io_error(path, "cannot be created"))?;
-    let begin = |empty: DataFrame| ParquetWriter::new(file).with_compression(COMPRESSION).batched(empty.schema());
+    let mut bytes = Vec::new();
+    let begin = |empty: DataFrame| ParquetWriter::new(&mut bytes).with_compression(COMPRESSION).batched(empty.schema());
     let mut writer = table(&[]).and_then(begin).map_err(failed)?;
     for group in rows.chunks(GROUP) {
         table(group).and_then(|group| writer.write_batch(&group)).map_err(failed)?;
     }
     writer.finish().map_err(failed)?;
-    Ok(())
+    drop(writer);
+    Ok(bytes)
 }
 
 /// Reads the table of connections. `path` is for errors, here and below.

@@ -1,6 +1,7 @@
 //! The program against recorded traffic, real tools and damaged files. One binary, so that polars is linked once.
 
 mod align;
+mod anonymize;
 mod architecture;
 mod browser;
 mod cli;
@@ -10,6 +11,8 @@ mod constructed;
 mod crosscheck;
 mod cuts;
 mod fabric;
+#[cfg(target_os = "linux")]
+mod faults;
 mod floor;
 mod forms;
 mod framing;
@@ -28,6 +31,7 @@ mod notebooks;
 mod over_time;
 mod partial;
 mod phases;
+mod privacy;
 mod python;
 mod rates;
 mod recorded;
