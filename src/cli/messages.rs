@@ -21,7 +21,7 @@ pub(super) fn run(args: &Messages) -> anyhow::Result<ExitCode> {
     }
     input::check_captures("messages", &args.inputs)?;
     let table = Output::open(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
-    let folder = args.dataset.folder();
+    let folder = args.dataset.place();
     let dataset = folder.as_deref().map(|folder| DatasetWriter::create(folder, args.dataset.file_rows)).transpose()?;
     let mut stream = input::messages_alone(&args.inputs, &args.reading, args.transport)?;
     // The profile says what a message's connection is, while the stream goes on.

@@ -38,7 +38,7 @@ impl DatasetWriter {
     #[must_use]
     pub fn taken_names() -> Vec<String> {
         let table = tables::messages(&[], &Profile::default());
-        let columns = table.iter().flat_map(|table| table.get_column_names()).map(|name| name.to_string());
+        let columns = table.iter().flat_map(|table| table.get_column_names()).map(ToString::to_string);
         columns.chain([CAPTURE.to_owned()]).collect()
     }
 

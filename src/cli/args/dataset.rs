@@ -11,8 +11,8 @@ const FILE_ROWS: u64 = 4_000_000;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Dataset {
     /// Write the messages to their own place in this folder, a dataset of Parquet files that many calls share, and nothing to standard output
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["format", "parquet"])]
-    pub(in crate::cli) dataset: Option<PathBuf>,
+    #[arg(id = "dataset", long, value_name = "FOLDER", conflicts_with_all = ["format", "parquet"])]
+    pub(in crate::cli) folder: Option<PathBuf>,
     /// A column of the dataset that all messages of this call have, such as job=4711; may be given several times, in the same order in each call
     #[arg(long, value_name = "KEY=VALUE", requires = "dataset", value_parser = partition)]
     pub(in crate::cli) partition: Vec<(String, String)>,
@@ -23,9 +23,9 @@ pub(in crate::cli) struct Dataset {
 
 impl Dataset {
     /// The folder of the keys, if a dataset is wanted.
-    pub(in crate::cli) fn folder(&self) -> Option<PathBuf> {
+    pub(in crate::cli) fn place(&self) -> Option<PathBuf> {
         let keys = self.partition.iter().map(|(key, value)| format!("{key}={value}"));
-        self.dataset.as_ref().map(|place| place.join(keys.collect::<PathBuf>()))
+        self.folder.as_ref().map(|folder| folder.join(keys.collect::<PathBuf>()))
     }
 
     /// True where a key is given twice.

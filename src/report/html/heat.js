@@ -73,7 +73,8 @@ class HeatMap {
     const [x0, y0, span] = this.range;
     const gap = cell >= 10 ? 1 : 0;
     const texts = cell >= 44;
-    const written = [];
+    context.textAlign = "center";
+    context.textBaseline = "middle";
     for (let i = 0; i < rows.length; i += 1) {
       const x = this.place[columns[i]] - x0;
       const y = this.place[rows[i]] - y0;
@@ -87,23 +88,17 @@ class HeatMap {
       context.fillRect(ax, ay, Math.max(bx - ax - gap, 1), Math.max(by - ay - gap, 1));
       if (texts) {
         const light = 0.2126 * (red / 255) ** 2.2 + 0.7152 * (green / 255) ** 2.2 + 0.0722 * (blue / 255) ** 2.2 > 0.179;
-        written.push([textOf(i), light ? "#000" : "#fff", (ax + bx) / 2, (ay + by) / 2]);
+        context.fillStyle = light ? "#000" : "#fff";
+        this.drawText(context, textOf(i), cell - 3, (ax + bx) / 2, (ay + by) / 2);
       }
     }
-    this.drawTexts(context, cell - 3, written);
   }
 
-  /// Texts in the middle of cells: in one line, or all with their units below where one of them is too wide for that.
-  drawTexts(context, width, written) {
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    const fits = (text) => context.measureText(text).width < width;
-    const inOne = written.every(([text]) => fits(text));
-    for (const [text, ink, x, y] of written) {
-      const lines = inOne ? [text] : text.split(" ");
-      context.fillStyle = ink;
-      if (lines.every(fits)) lines.forEach((line, at) => context.fillText(line, x, y + (at - (lines.length - 1) / 2) * 14));
-    }
+  /// A text in the middle of a cell, the unit below where the cell is too narrow for one line.
+  drawText(context, text, width, x, y) {
+    const fits = (part) => context.measureText(part).width < width;
+    const lines = fits(text) ? [text] : text.split(" ");
+    if (lines.every(fits)) lines.forEach((line, at) => context.fillText(line, x, y + (at - (lines.length - 1) / 2) * 14));
   }
 
   /// More cells than pixels: a pixel has that of its cells which weighs most.
