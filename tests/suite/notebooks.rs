@@ -167,7 +167,7 @@ fn the_timeline_holds_all_of_the_traffic_and_the_phases_are_those_of_the_program
     assert_eq!(in_phases, expected);
 }
 
-/// The dataset is written by two calls, and read by polars and DuckDB, which the notebook holds against each other.
+/// The dataset is written by two calls, and read by polars and `DuckDB`, which the notebook holds against each other.
 #[test]
 fn the_dataset_adds_up_to_the_truth_of_each_job() {
     let folder = tempfile::tempdir().expect("folder");
