@@ -184,8 +184,9 @@ fn the_dataset_adds_up_to_the_truth_of_each_job() {
     let sizes = rows(&printed[printed.find(header).expect("sizes")..], header);
     assert_eq!(sizes.len(), 2);
     let mut expected = BTreeMap::new();
-    for (job, size) in ["openib", "rc"].into_iter().zip(&sizes) {
-        let run = runs::named(&format!("ompi-{job}-notrace-mixed-4x1"));
+    let jobs = [("bt", "ompi-openib-bt.S-4x1"), ("mixed", "ompi-rc-notrace-mixed-4x1")];
+    for ((job, run), size) in jobs.into_iter().zip(&sizes) {
+        let run = runs::named(run);
         let truth = run.truth("wire.csv").expect("truth");
         let messages: u64 = truth.values().map(|(messages, _)| messages).sum();
         assert_eq!(size[..2], [job.to_owned(), messages.to_string()]);
