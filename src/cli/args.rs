@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod compare;
+mod dataset;
 mod latency;
 mod merge;
 mod phases;
@@ -9,6 +10,7 @@ mod trace;
 mod watch;
 
 pub(super) use compare::Compare;
+pub(super) use dataset::Dataset;
 pub(super) use latency::{Latency, LatencyFormat, View};
 pub(super) use merge::Merge;
 pub(super) use phases::{Phases, PhasesView};
@@ -20,6 +22,7 @@ use crate::model::link::Speed;
 use crate::pipeline::{self, Moment};
 use crate::report::By;
 use crate::report::matrix::{Selection, Unit};
+use crate::report::packets::Form;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -268,6 +271,8 @@ pub(super) struct Messages {
     /// Write the messages to this file as a Parquet table, and nothing to standard output
     #[arg(long, value_name = "FILE", conflicts_with = "format")]
     pub(super) parquet: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) dataset: Dataset,
 }
 
 #[derive(Debug, Args)]
@@ -361,6 +366,16 @@ pub(super) enum ByArg {
     Endpoint,
     /// MPI ranks
     Rank,
+}
+
+impl From<Format> for Form {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Table => Self::Table,
+            Format::Csv => Self::Csv,
+            Format::Json => Self::Json,
+        }
+    }
 }
 
 impl From<ByArg> for By {

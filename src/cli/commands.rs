@@ -1,15 +1,15 @@
 //! One function per command.
 
-use super::args::{Analyze, ByArg, Collectives, Format, Inspect, Matrix, Messages, Ranks, Timeline, TrafficArg};
-use super::files::{Output, Outputs};
+use super::args::{Analyze, ByArg, Collectives, Format, Inspect, Matrix, Ranks, Timeline, TrafficArg};
+use super::files::Outputs;
 use super::input::Needs;
-use super::input::UsageError;
 use super::signals::Signals;
 use super::{files, input, output};
 use crate::pipeline;
 use crate::report::By;
 use crate::report::matrix::{Selection, Unit};
-use crate::report::{collectives, csv, figure, json, matrix, messages, packets, ranks, text, timeline};
+use crate::report::packets::Form;
+use crate::report::{collectives, csv, figure, json, matrix, packets, ranks, text, timeline};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(super) fn analyze_until(args: &Analyze, signals: Option<Signals>) -> anyhow:
 pub(super) fn inspect(args: &Inspect) -> anyhow::Result<ExitCode> {
     input::check_captures("inspect", &args.inputs)?;
     let options = input::options(&args.inputs, &args.reading)?;
-    let form = lines(args.format);
+    let form = Form::from(args.format);
     let mut shown = Ok(Default::default());
     output::results(|out| {
         let mut lines = packets::Lines::begin(form, &options.names, out)?;
@@ -148,62 +148,6 @@ pub(super) fn ranks(args: &Ranks) -> anyhow::Result<ExitCode> {
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 
-/// `ibscope messages`.
-pub(super) fn messages(args: &Messages) -> anyhow::Result<ExitCode> {
-    if args.parquet.as_ref().is_some_and(|place| place.as_os_str() == "-") {
-        return Err(UsageError("standard output cannot hold a Parquet table; give a file to --parquet").into());
-    }
-    input::check_captures("messages", &args.inputs)?;
-    let table = Output::open_private(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
-    let mut stream = input::messages_alone(&args.inputs, &args.reading, args.transport)?;
-    // The profile says what a message's connection is, while the stream goes on.
-    let profile = stream.profile().clone();
-    let (mut count, mut incomplete) = (0u64, 0u64);
-    let counted = stream.by_ref().inspect(|row| {
-        let row = row.as_ref().ok();
-        count += u64::from(row.is_some());
-        incomplete += u64::from(row.is_some_and(|row| !row.raw.complete));
-    });
-    if let Some(table) = table {
-        let place = table.place().to_owned();
-        table.finish_with(|file| {
-            let failed = |error| files::unwritten(&place, &error);
-            let mut writer = pipeline::MessageWriter::begin(&place, file, &profile).map_err(failed)?;
-            for row in counted {
-                writer.push(row?, &profile).map_err(failed)?;
-            }
-            writer.finish(&profile).map_err(failed)
-        })?;
-        output::say(&format!("{count} messages written to {}", place.display()));
-    } else {
-        let form = lines(args.format);
-        output::results(|out| {
-            let mut lines = messages::Lines::begin(form, &profile, out)?;
-            for row in counted {
-                lines.message(&row?, &profile)?;
-            }
-            Ok(())
-        })?;
-    }
-    input::rankmap_notes(&args.reading, &profile);
-    if let Some(note) = input::empty_window(&args.reading, &profile, false) {
-        output::say(note);
-    } else if count == 0 && !args.transport {
-        let why = if input::is_unrecognised(&args.reading, &profile) { input::SHORT_WINDOW } else { "" };
-        let and = if why.is_empty() { "" } else { "; " };
-        output::say(&format!(
-            "note: no MPI message was recognised; --transport lists the messages of the transport{and}{why}"
-        ));
-    }
-    if incomplete > 0 {
-        output::say(&format!(
-            "note: {incomplete} of {count} messages are incomplete: not all of their packets are in the capture"
-        ));
-    }
-    output::notes(&profile.notes);
-    Ok(input::exit_code(&args.reading, &profile.coverage))
-}
-
 /// `ibscope collectives`.
 pub(super) fn collectives(args: &Collectives) -> anyhow::Result<ExitCode> {
     let source = &args.source;
@@ -217,14 +161,6 @@ pub(super) fn collectives(args: &Collectives) -> anyhow::Result<ExitCode> {
     })?;
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
-}
-
-fn lines(format: Format) -> packets::Form {
-    match format {
-        Format::Table => packets::Form::Table,
-        Format::Csv => packets::Form::Csv,
-        Format::Json => packets::Form::Json,
-    }
 }
 
 fn selection(by: ByArg, traffic: Option<TrafficArg>) -> Selection {

@@ -17,6 +17,7 @@ mod input;
 mod latency;
 mod manifest;
 mod merge;
+mod messages;
 mod output;
 mod phases;
 mod rates;
@@ -44,7 +45,7 @@ pub fn main() -> ExitCode {
         Command::Matrix(args) => commands::matrix(args),
         Command::Timeline(args) => commands::timeline(args),
         Command::Ranks(args) => commands::ranks(args),
-        Command::Messages(args) => commands::messages(args),
+        Command::Messages(args) => messages::run(args),
         Command::Collectives(args) => commands::collectives(args),
         Command::Health(args) => health::run(args),
         Command::Latency(args) => latency::run(args),

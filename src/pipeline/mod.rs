@@ -23,7 +23,7 @@ mod parts;
 mod spill;
 mod watch;
 
-pub use crate::profile::{MessageWriter, Writer, is_profile, read as load, was_profile};
+pub use crate::profile::{DatasetWriter, MessageWriter, Writer, is_profile, read as load, was_profile};
 pub use crate::ranks::rankmap::{parse as parse_rankmap, quoted};
 pub use adapt::adapt;
 pub use analysis::analyze;

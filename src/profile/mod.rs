@@ -20,6 +20,7 @@
 //!
 //! **Version**: whoever changes the meaning, name or type of a field or column raises [`VERSION`].
 
+mod dataset;
 mod document;
 mod latencies;
 mod messages;
@@ -27,6 +28,7 @@ mod sizes;
 mod streams;
 mod tables;
 
+pub use dataset::DatasetWriter;
 pub use messages::MessageWriter;
 
 use crate::model::Profile;

@@ -4,6 +4,7 @@ usage: look.py REPORT.html FOLDER      screenshots go to FOLDER
        look.py --weigh REPORT.html PICTURE.png     only how long it takes to open and to show a window, and what memory it takes
        look.py --names REPORT.html     only what became of names
        look.py --compared REPORT.html FOLDER     another run beside it
+       look.py --narrow REPORT.html FOLDER       the same where its maps are small
        look.py --checked REPORT.html FOLDER      a trace of the application beside it
        look.py --times REPORT.html FOLDER        latencies
 
@@ -302,6 +303,26 @@ def compared(path, folder):
     return page.end(found)
 
 
+def narrow(path, folder):
+    page = Page(path)
+    # Whatever is written into the map of differences from now on.
+    page.driver.execute_script("""
+        const map = document.querySelector("#map-difference canvas");
+        const {fillText} = CanvasRenderingContext2D.prototype;
+        window.written = [];
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+          if (this.canvas === map) written.push(text);
+          fillText.call(this, text, ...rest);
+        };
+    """)
+    page.resize(1000)
+    found = {"written": page.driver.execute_script("return written")}
+    differences = "return [...document.querySelectorAll('#compared-pairs tbody tr')].map((row) => row.cells[3].textContent)"
+    found["differences"] = page.driver.execute_script(differences)
+    page.picture(folder / "compared-1000.png")
+    return page.end(found)
+
+
 def checked(path, folder):
     page = Page(path)
     found = {"lines": page.text("#checked-lines")}
@@ -404,7 +425,7 @@ def look(path, folder):
     return found
 
 
-PARTS = {"--compared": compared, "--checked": checked, "--times": times}
+PARTS = {"--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times}
 
 if __name__ == "__main__":
     if sys.argv[1] == "--weigh":

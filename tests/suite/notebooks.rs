@@ -166,3 +166,41 @@ fn the_timeline_holds_all_of_the_traffic_and_the_phases_are_those_of_the_program
     assert!(expected.len() > 2, "{expected:?}");
     assert_eq!(in_phases, expected);
 }
+
+/// The dataset is written by two calls, and read by polars and `DuckDB`, which the notebook holds against each other.
+#[test]
+fn the_dataset_adds_up_to_the_truth_of_each_job() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (text, figures) = executed("05-dataset.ipynb", folder.path());
+    assert_eq!(figures, 1);
+    let printed = text.concat();
+    let header = "job,src_rank,dst_rank,messages,mpi_bytes";
+    let mut found: BTreeMap<(String, u32, u32), (u64, u64)> = BTreeMap::new();
+    for row in rows(&printed[printed.find(header).expect("pairs")..], header) {
+        let number = |index: usize| row[index].parse::<u64>().expect("number");
+        found.insert((row[0].clone(), number(1) as u32, number(2) as u32), (number(3), number(4)));
+    }
+    let header = "job,messages,median_bytes,largest_bytes";
+    let sizes = rows(&printed[printed.find(header).expect("sizes")..], header);
+    assert_eq!(sizes.len(), 2);
+    let mut expected = BTreeMap::new();
+    let jobs = [("bt", "ompi-openib-bt.S-4x1"), ("mixed", "ompi-rc-notrace-mixed-4x1")];
+    for ((job, run), size) in jobs.into_iter().zip(&sizes) {
+        let run = runs::named(run);
+        let truth = run.truth("wire.csv").expect("truth");
+        let messages: u64 = truth.values().map(|(messages, _)| messages).sum();
+        assert_eq!(size[..2], [job.to_owned(), messages.to_string()]);
+        let sums = truth.into_iter().filter(|(_, (messages, _))| *messages > 0);
+        expected.extend(sums.map(|((src, dst), sums)| ((job.to_owned(), src, dst), sums)));
+        // The matrix says the same.
+        let csv = result(&["matrix", "--by", "rank", "--format", "csv"], &[run.sink()]);
+        for row in rows(&csv, "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets") {
+            let [src, dst] = [&row[0], &row[1]].map(|rank| rank.parse::<u32>().expect("rank"));
+            let sums = [&row[2], &row[3]].map(|sum| sum.parse::<u64>().expect("sum"));
+            if sums[0] > 0 {
+                assert_eq!(found[&(job.to_owned(), src, dst)], (sums[0], sums[1]), "{job} {src} {dst}");
+            }
+        }
+    }
+    assert_eq!(found, expected);
+}

@@ -33,8 +33,8 @@ fn the_main_loop_is_found_within_a_window() {
             .iter()
             .filter(|phase| phase.from_ns > first + found.window_ns && phase.from_ns < last - found.window_ns);
         let most = match run.name.as_str() {
-            name if name.contains("mixed") => 4,
-            "ompi-rc-loss1-ring2" => 2,
+            name if name.contains("mixed") => 3,
+            "ompi-rc-loss1-ring2" => 1,
             _ => 0,
         };
         assert!(inside.count() <= most, "{}: {:?}", run.name, found.phases.len());
@@ -58,6 +58,10 @@ fn two_runs_are_told_apart_within_a_window() {
         ["ompi-openib-ring2", "ompi-rc-loss1-ring2"],
         ["scorep-ompi-rc-ring-2x1", "ompi-openib-ring2"],
         ["mpich-rc-ring2", "ompi-ud-ring2"],
+        // The pause is a fifth of a window, the second begins with little and slowly, the first ends so.
+        ["ompi-rc-halo-2x2", "ompi-rc-loss1-ring2"],
+        ["scorep-ompi-rc-halo-4x1", "ompi-openib-bt.S-4x1"],
+        ["scorep-ompi-rc-ring-2x1", "ompi-ud-ring2"],
     ];
     let pairs = pairs.map(|pair| pair.map(str::to_owned));
     assert_eq!(joined::missed(&pairs), Vec::<String>::new());

@@ -89,10 +89,16 @@ class HeatMap {
       if (texts) {
         const light = 0.2126 * (red / 255) ** 2.2 + 0.7152 * (green / 255) ** 2.2 + 0.0722 * (blue / 255) ** 2.2 > 0.179;
         context.fillStyle = light ? "#000" : "#fff";
-        const text = textOf(i);
-        if (context.measureText(text).width < cell - 3) context.fillText(text, (ax + bx) / 2, (ay + by) / 2);
+        this.drawText(context, textOf(i), cell - 3, (ax + bx) / 2, (ay + by) / 2);
       }
     }
+  }
+
+  /// A text in the middle of a cell, the unit below where the cell is too narrow for one line.
+  drawText(context, text, width, x, y) {
+    const fits = (part) => context.measureText(part).width < width;
+    const lines = fits(text) ? [text] : text.split(" ");
+    if (lines.every(fits)) lines.forEach((line, at) => context.fillText(line, x, y + (at - (lines.length - 1) / 2) * 14));
   }
 
   /// More cells than pixels: a pixel has that of its cells which weighs most.

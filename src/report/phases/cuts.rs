@@ -10,24 +10,32 @@
 //! The traffic is looked at in steps, finer than a window where the profile has finer bins, so that it does not matter where windows would begin. Steps
 //! with traffic weigh the same, together one per window, and phases begin at least a window apart. The penalty grows with what successive windows
 //! differ anyway, so traffic that is never twice the same is not cut to pieces. Steps without traffic do not count, but a pause that is longer than all
-//! others around it makes a cut there cheaper: pauses that come again and again belong to the pattern. Rates are not compared: faster or slower is the
-//! same pattern.
+//! others around it makes a cut there cheaper: pauses that come again and again belong to the pattern, and a pause alone, as that of a lost packet, changes
+//! none. Rates are not compared: faster or slower is the same pattern.
+//!
+//! Some cuts need not be looked for: where all connections end and others begin (`turnovers.rs`). No phase goes on across these.
 
 use super::windows::{SERVICES, Service, Window};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// A pause of so many windows makes a cut free.
-const PAUSE_WINDOWS: i64 = 3;
+/// A pause of so many windows makes a cut as cheap as a pause can, and this much of the penalty it takes away.
+const PAUSE: (f64, f64) = (3.0, 0.8);
 /// So many windows to either side of a pause, others are not to be as long.
 const AROUND_WINDOWS: i64 = 5;
 /// Weights of the two similarities: the services as a whole, and the pairs.
 const WEIGHTS: (f64, f64) = (2.0 / 3.0, 1.0 / 3.0);
 /// Of the penalty: of the mean distance of successive windows times the logarithm of their number, and the least.
-const PENALTY: (f64, f64) = (0.7, 0.3);
+const PENALTY: (f64, f64) = (0.8, 0.3);
 
-/// The phases, as ranges of steps. `steps` are those with traffic, `step_ns` wide; a window is `window_ns` wide.
-pub(super) fn phases(steps: &[Window], step_ns: i64, window_ns: i64) -> Vec<Range<usize>> {
+/// How far to either side something is to stand out.
+pub(super) const fn around_ns(window_ns: i64) -> i64 {
+    window_ns.saturating_mul(AROUND_WINDOWS)
+}
+
+/// The phases, as ranges of steps. `steps` are those with traffic, `step_ns` wide; a window is `window_ns` wide, and at each of `ends_ns` all connections
+/// have ended.
+pub(super) fn phases(steps: &[Window], step_ns: i64, window_ns: i64, ends_ns: &BTreeSet<i64>) -> Vec<Range<usize>> {
     if steps.is_empty() {
         return Vec::new();
     }
@@ -46,19 +54,36 @@ pub(super) fn phases(steps: &[Window], step_ns: i64, window_ns: i64) -> Vec<Rang
     let pauses_ns: Vec<i64> = (0..steps.len()).map(pause_ns).collect();
     let penalties: Vec<f64> = (0..steps.len())
         .map(|step| {
-            let far_ns = window_ns.saturating_mul(AROUND_WINDOWS);
+            let far_ns = around_ns(window_ns);
             let near = around.steps(
                 starts_ns[step].saturating_sub(far_ns)..starts_ns[step].saturating_add(far_ns).saturating_add(1),
             );
             let is_longest = near.filter(|other| *other != step).all(|other| pauses_ns[other] < pauses_ns[step]);
             let windows = if is_longest { pauses_ns[step] as f64 / window_ns as f64 } else { 0.0 };
-            penalty * (1.0 - (windows / PAUSE_WINDOWS as f64).min(1.0))
+            penalty * (1.0 - PAUSE.1 * (windows / PAUSE.0).min(1.0))
         })
         .collect();
-    let long_enough = |Range { start, end }: Range<usize>| {
-        starts_ns.get(end).is_none_or(|end_ns| end_ns.saturating_sub(starts_ns[start]) >= window_ns)
+    let certain = certain(&starts_ns, window_ns, ends_ns);
+    let may_be = |Range { start, end }: Range<usize>| {
+        let is_long = starts_ns.get(end).is_none_or(|end_ns| end_ns.saturating_sub(starts_ns[start]) >= window_ns);
+        let next = certain.partition_point(|step| *step <= start);
+        is_long && certain.get(next).is_none_or(|step| *step >= end)
     };
-    segments(&costs, &penalties, long_enough)
+    segments(&costs, &penalties, may_be)
+}
+
+/// The steps with which a phase begins in any case: the first after each end, a window or more from each other and from the first of all.
+fn certain(starts_ns: &[i64], window_ns: i64, ends_ns: &BTreeSet<i64>) -> Vec<usize> {
+    let mut certain = Vec::new();
+    let mut before = 0;
+    for end_ns in ends_ns {
+        let step = starts_ns.partition_point(|start| start <= end_ns);
+        if starts_ns.get(step).is_some_and(|start| start.saturating_sub(starts_ns[before]) >= window_ns) {
+            certain.push(step);
+            before = step;
+        }
+    }
+    certain
 }
 
 /// Which steps lie where.
@@ -167,12 +192,12 @@ impl Costs {
     }
 }
 
-/// The cheapest phases, of which each costs its penalty too; of equal ones those with the longest last phase.
-fn segments(costs: &Costs, penalties: &[f64], long_enough: impl Fn(Range<usize>) -> bool) -> Vec<Range<usize>> {
+/// The cheapest of all phases that may be, of which each costs its penalty too; of equal ones those with the longest last phase.
+fn segments(costs: &Costs, penalties: &[f64], may_be: impl Fn(Range<usize>) -> bool) -> Vec<Range<usize>> {
     let mut best = vec![(0.0, 0)];
     for end in 1..=penalties.len() {
         let mut cheapest = (f64::INFINITY, 0);
-        for start in (0..end).filter(|start| long_enough(*start..end)) {
+        for start in (0..end).filter(|start| may_be(*start..end)) {
             let cost = best[start].0 + costs.of(start..end) + penalties[start];
             if cost < cheapest.0 - 1e-9 {
                 cheapest = (cost, start);

@@ -1,6 +1,6 @@
 //! Profile -> phases: the job's time cut where the communication pattern changes, and what each part does.
 //!
-//! [`phases`] cuts the timeline by kernel change-point detection (`cuts.rs` says how, with its sources), adds up what each phase sent, and gives the
+//! [`phases`] cuts the timeline where connections end (`turnovers.rs`) and by kernel change-point detection (`cuts.rs` says how, with its sources), adds up what each phase sent, and gives the
 //! pattern of its matrix a name where only one fits (`pattern.rs`). Everything is sparse: it grows with the cells of the profile's timeline, not with
 //! the square of the ranks.
 
@@ -12,6 +12,7 @@ mod pairs;
 mod pattern;
 #[cfg(test)]
 mod tests;
+mod turnovers;
 mod windows;
 mod write;
 
@@ -126,7 +127,8 @@ pub fn phases(profile: &Profile, options: &Options) -> Phases {
     let steps = windows::windows(profile, &pairs, step_ns);
     let view = View::new(profile);
     let mut phase_of: BTreeMap<i64, usize> = BTreeMap::new();
-    for (index, range) in cuts::phases(&steps, step_ns, width_ns).into_iter().enumerate() {
+    let ends_ns = turnovers::ends_ns(profile, cuts::around_ns(width_ns));
+    for (index, range) in cuts::phases(&steps, step_ns, width_ns, &ends_ns).into_iter().enumerate() {
         let steps = &steps[range];
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else { continue };
         phase_of.extend((first.number..=last.number).map(|number| (number, index)));

@@ -186,3 +186,58 @@ fn what_cannot_be_seen_speaks_against_a_name() {
     assert_eq!(name(&profile(grid(&[8, 8], false, false), 4)), Name::Halo2d);
     assert_eq!(name(&profile(grid(&[4, 4, 4], true, false), 2)), Name::Halo3d);
 }
+
+/// Adds the traffic of another profile, some bins later, and its own connections.
+fn add(profile: &mut Profile, later: &Profile, bins: i64) {
+    let (count, late_ns) = (profile.connections.len() as u32, bins * BIN_NS);
+    profile.connections.extend(later.connections.iter().map(|connection| ConnectionRow {
+        first_time_ns: connection.first_time_ns + late_ns,
+        last_time_ns: connection.last_time_ns + late_ns,
+        dest_qp: Qpn::new(connection.dest_qp.value() + 1000),
+        ..connection.clone()
+    }));
+    profile.timeline.extend(later.timeline.iter().map(|row| TimelineRow {
+        time_ns: row.time_ns + late_ns,
+        connection: row.connection + count,
+        ..*row
+    }));
+    profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));
+}
+
+fn starts(profile: &Profile) -> Vec<i64> {
+    let found = phases(profile, &Options { by: Some(By::Endpoint), window_ns: Some(BIN_NS) });
+    found.phases.iter().map(|phase| phase.from_ns / BIN_NS).collect()
+}
+
+#[test]
+fn a_phase_ends_where_all_connections_do() {
+    let ring = profile((0..16).map(|node| (node, (node + 1) % 16)), 1);
+    // The same again after one bin of silence, by other queue pairs: another start of the program. By the same ones it goes on.
+    let mut twice = ring.clone();
+    add(&mut twice, &ring, 11);
+    assert_eq!(starts(&twice), [0, 11]);
+    for connection in &mut twice.connections {
+        (connection.first_time_ns, connection.last_time_ns) = (0, 21 * BIN_NS);
+    }
+    assert_eq!(starts(&twice), [0]);
+
+    // Storage goes on: who ends is told where an MPI library was recognised.
+    let mut beside = ring.clone();
+    add(&mut beside, &ring, 11);
+    beside.mpi_read = true;
+    beside.connections.iter_mut().for_each(|connection| connection.stack = Some("ucx".to_owned()));
+    let mut storage = profile([(0, 1)], 1);
+    storage.connections.iter_mut().for_each(|connection| connection.last_time_ns = 21 * BIN_NS);
+    add(&mut beside, &storage, 0);
+    assert_eq!(starts(&beside), [0, 11]);
+    beside.mpi_read = false;
+    assert_eq!(starts(&beside), [0]);
+
+    // Each message by a connection of its own: they end all the time.
+    let mut short = profile([(0, 1)], 1);
+    short.timeline.truncate(2);
+    short.connections.iter_mut().for_each(|connection| connection.last_time_ns = BIN_NS / 2);
+    let mut many = short.clone();
+    (1..20).for_each(|number| add(&mut many, &short, number * 2));
+    assert_eq!(starts(&many), [0]);
+}

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The profiles of a ring without and with losses, whose packets differ in all that is compared, and the page of both.
-fn pages(folder: &Path) -> ([PathBuf; 2], PathBuf) {
-    let [a, b] = ["ompi-rc-ring2", "ompi-rc-loss1-ring2"].map(|name| {
+/// The profiles of two runs, and the page of both.
+fn pages(folder: &Path, runs: [&str; 2]) -> ([PathBuf; 2], PathBuf) {
+    let [a, b] = runs.map(|name| {
         let place = folder.join(format!("{name}.ibp"));
         result(&["analyze", "-o", place.to_str().expect("path")], &[runs::named(name).sink()]);
         place
@@ -58,7 +58,8 @@ fn two_runs_are_shown_as_they_are_compared() {
         return;
     }
     let folder = tempfile::tempdir().expect("folder");
-    let (places, page) = pages(folder.path());
+    // A ring without and with losses, whose packets differ in all that is compared.
+    let (places, page) = pages(folder.path(), ["ompi-rc-ring2", "ompi-rc-loss1-ring2"]);
     let seen = look(&["--compared".as_ref(), &page, &pictures()]);
     assert_eq!(seen["complaints"], json!([]), "the console is silent");
     assert!(seen["overflow"].as_i64().expect("pixels") <= 0);
@@ -151,6 +152,27 @@ fn courses_are_rates(seen: &Value, places: &[PathBuf; 2]) {
         }
         assert_ne!(differ[0], differ[1]);
     }
+}
+
+/// One of these differences takes more than a cell is wide, and is the largest of them.
+#[test]
+fn every_cell_of_a_small_map_has_its_text() {
+    if !has_browser() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let (_, page) = pages(folder.path(), ["ompi-openib-notrace-mixed-4x1", "ompi-rc-notrace-mixed-4x1"]);
+    let seen = look(&["--narrow".as_ref(), &page, &pictures()]);
+    assert_eq!((&seen["complaints"], seen["overflow"].as_i64() <= Some(0)), (&json!([]), true));
+    let texts = |name: &str| -> Vec<String> { serde_json::from_value(seen[name].clone()).expect("texts") };
+    // Lines of one text follow each other.
+    let written = texts("written").join(" ");
+    let differences = texts("differences");
+    assert_eq!(differences.len(), 12);
+    for text in &differences {
+        assert!(written.contains(text), "{text}: {written}");
+    }
+    assert!(!texts("written").contains(&differences[0]), "{differences:?} are written in one line each");
 }
 
 #[test]

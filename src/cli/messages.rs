@@ -1,0 +1,94 @@
+//! `ibscope messages`: single messages as lines, as one Parquet file, or as a part of a dataset.
+
+use super::args::Messages;
+use super::files::{self, Output};
+use super::input::{self, UsageError};
+use super::output;
+use crate::model::{MessageRow, Profile};
+use crate::pipeline::{DatasetWriter, MessageWriter};
+use crate::report::messages::Lines;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// `ibscope messages`.
+pub(super) fn run(args: &Messages) -> anyhow::Result<ExitCode> {
+    if args.parquet.as_ref().is_some_and(|place| place.as_os_str() == "-") {
+        return Err(UsageError("standard output cannot hold a Parquet table; give a file to --parquet").into());
+    }
+    if args.dataset.repeats_a_key() {
+        return Err(UsageError("--partition has a key twice; give each column one value").into());
+    }
+    input::check_captures("messages", &args.inputs)?;
+    let table = Output::open_private(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
+    let folder = args.dataset.place();
+    let dataset = folder.as_deref().map(|folder| DatasetWriter::create(folder, args.dataset.file_rows)).transpose()?;
+    let mut stream = input::messages_alone(&args.inputs, &args.reading, args.transport)?;
+    // The profile says what a message's connection is, while the stream goes on.
+    let profile = stream.profile().clone();
+    let (mut count, mut incomplete) = (0u64, 0u64);
+    let counted = stream.by_ref().inspect(|row| {
+        let row = row.as_ref().ok();
+        count += u64::from(row.is_some());
+        incomplete += u64::from(row.is_some_and(|row| !row.raw.complete));
+    });
+    let written = if let Some(dataset) = dataset {
+        let (place, files) = part(dataset, folder.as_deref().unwrap_or(Path::new("")), counted, &profile)?;
+        let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
+        Some(format!("{} ({files})", place.display()))
+    } else if let Some(table) = table {
+        let place = table.place().to_owned();
+        table.finish_with(|file| {
+            let failed = |error| files::unwritten(&place, &error);
+            let mut writer = MessageWriter::begin(&place, file, &profile).map_err(failed)?;
+            for row in counted {
+                writer.push(row?, &profile).map_err(failed)?;
+            }
+            writer.finish(&profile).map_err(failed)
+        })?;
+        Some(place.display().to_string())
+    } else {
+        output::results(|out| {
+            let mut lines = Lines::begin(args.format.into(), &profile, out)?;
+            for row in counted {
+                lines.message(&row?, &profile)?;
+            }
+            Ok(())
+        })?;
+        None
+    };
+    if let Some(place) = written {
+        output::say(&format!("{count} messages written to {place}"));
+    }
+    input::rankmap_notes(&args.reading, &profile);
+    if let Some(note) = input::empty_window(&args.reading, &profile, false) {
+        output::say(note);
+    } else if count == 0 && !args.transport {
+        let why = if input::is_unrecognised(&args.reading, &profile) { input::SHORT_WINDOW } else { "" };
+        let and = if why.is_empty() { "" } else { "; " };
+        output::say(&format!(
+            "note: no MPI message was recognised; --transport lists the messages of the transport{and}{why}"
+        ));
+    }
+    if incomplete > 0 {
+        output::say(&format!(
+            "note: {incomplete} of {count} messages are incomplete: not all of their packets are in the capture"
+        ));
+    }
+    output::notes(&profile.notes);
+    Ok(input::exit_code(&args.reading, &profile.coverage))
+}
+
+/// Writes the messages to their place in a dataset; gives the place and the number of files.
+fn part(
+    mut dataset: DatasetWriter,
+    folder: &Path,
+    rows: impl Iterator<Item = io::Result<MessageRow>>,
+    profile: &Profile,
+) -> anyhow::Result<(PathBuf, usize)> {
+    let failed = |error| files::unwritten(folder, &error);
+    for row in rows {
+        dataset.push(row?, profile).map_err(failed)?;
+    }
+    dataset.finish(profile).map_err(failed)
+}

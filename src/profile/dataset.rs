@@ -1,0 +1,128 @@
+//! Single messages as a part of a dataset: a folder in which many calls, on many machines, write side by side, and which readers of Parquet take as one
+//! table.
+//!
+//! ```text
+//! DATASET/KEY=VALUE/.../capture=NAME-SUM/messages-00000.parquet
+//!                                        messages-00001.parquet
+//! ```
+//!
+//! `KEY=VALUE` is the layout of Hive: readers show the folders as columns, and skip those that a query does not want. The last of them is named after the
+//! captures and a sum over their bytes, so different captures never meet, and the same ones find their place again. Files are written in a
+//! scratch folder under names that no reader looks for, and put in place at the end.
+
+use super::{MessageWriter, ProfileError, io_error, tables};
+use crate::model::{MessageRow, Profile};
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// The folder of some captures is `capture=...`.
+const CAPTURE: &str = "capture";
+/// Characters of their names that it keeps, at most.
+const MOST_CHARACTERS: usize = 80;
+
+/// Writes the messages of some captures.
+pub struct DatasetWriter {
+    /// Of the keys that the user gave.
+    folder: PathBuf,
+    scratch: TempDir,
+    file_rows: u64,
+    /// The file that is being written, and its rows so far.
+    open: Option<(MessageWriter, u64)>,
+    /// Files so far, this one too.
+    files: usize,
+}
+
+impl DatasetWriter {
+    /// The names that no key may have: those of the columns, and that of the captures.
+    #[must_use]
+    pub fn taken_names() -> Vec<String> {
+        let table = tables::messages(&[], &Profile::default());
+        let columns = table.iter().flat_map(|table| table.get_column_names()).map(ToString::to_string);
+        columns.chain([CAPTURE.to_owned()]).collect()
+    }
+
+    /// Prepares `folder`: that of the dataset, with those of its keys. A file gets at most `file_rows` messages.
+    pub fn create(folder: &Path, file_rows: u64) -> Result<Self, ProfileError> {
+        fs::create_dir_all(folder).map_err(io_error(folder, "cannot be created"))?;
+        let scratch = tempfile::Builder::new().prefix(".messages-").tempdir_in(folder);
+        let scratch = scratch.map_err(io_error(folder, "cannot be written to"))?;
+        Ok(Self { folder: folder.to_owned(), scratch, file_rows: file_rows.max(1), open: None, files: 0 })
+    }
+
+    /// Adds a message.
+    pub fn push(&mut self, row: MessageRow, profile: &Profile) -> Result<(), ProfileError> {
+        if let Some((writer, _)) = self.open.take_if(|(_, rows)| *rows >= self.file_rows) {
+            writer.finish(profile)?;
+        }
+        let (mut writer, rows) = match self.open.take() {
+            Some(open) => open,
+            None => (self.begin(profile)?, 0),
+        };
+        writer.push(row, profile)?;
+        self.open = Some((writer, rows + 1));
+        Ok(())
+    }
+
+    /// Puts the files in their place, and removes those that an earlier call left there for the same captures. Gives the place and the number of files: one
+    /// at least, so that the table has its columns where no message was found.
+    pub fn finish(mut self, profile: &Profile) -> Result<(PathBuf, usize), ProfileError> {
+        let writer = match self.open.take() {
+            Some((writer, _)) => writer,
+            None => self.begin(profile)?,
+        };
+        writer.finish(profile)?;
+        let place = self.folder.join(name(profile));
+        fs::create_dir_all(&place).map_err(io_error(&place, "cannot be created"))?;
+        for file in 0..self.files {
+            let target = place.join(file_name(file));
+            fs::rename(self.scratch(file), &target).map_err(io_error(&target, "cannot be put in place"))?;
+        }
+        // Only files of this kind, and only those behind the last: whatever else lies there is not ours.
+        for entry in fs::read_dir(&place).map_err(io_error(&place, "cannot be read"))? {
+            let entry = entry.map_err(io_error(&place, "cannot be read"))?;
+            let number = entry.file_name().to_str().and_then(file_number);
+            if number.is_some_and(|number| number >= self.files) {
+                fs::remove_file(entry.path()).map_err(io_error(&entry.path(), "cannot be removed"))?;
+            }
+        }
+        Ok((place, self.files))
+    }
+
+    fn scratch(&self, file: usize) -> PathBuf {
+        self.scratch.path().join(format!("{file}.part"))
+    }
+
+    fn begin(&mut self, profile: &Profile) -> Result<MessageWriter, ProfileError> {
+        let path = self.scratch(self.files);
+        self.files += 1;
+        // Tags and sizes of single messages are for their owner, as in a profile.
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = file.map_err(io_error(&path, "cannot be created"))?;
+        MessageWriter::begin(&path, file, profile)
+    }
+}
+
+/// The folder of the captures: the name of the first, how many more, and what tells others of that name apart.
+fn name(profile: &Profile) -> String {
+    let first = profile.inputs.first().map_or("none", |input| input.name.as_str());
+    let of_file = first.rsplit('/').next().unwrap_or(first).chars().take(MOST_CHARACTERS);
+    let plain: String =
+        of_file.map(|one| if one.is_ascii_alphanumeric() || "._-".contains(one) { one } else { '_' }).collect();
+    let more = match profile.inputs.len() {
+        0 | 1 => String::new(),
+        count => format!("-and-{}", count - 1),
+    };
+    let sums: Vec<u8> = profile.inputs.iter().flat_map(|input| input.xxh3_128.bytes()).collect();
+    format!("{CAPTURE}={plain}{more}-{:016x}", xxhash_rust::xxh3::xxh3_64(&sums))
+}
+
+fn file_name(number: usize) -> String {
+    format!("messages-{number:05}.parquet")
+}
+
+fn file_number(name: &str) -> Option<usize> {
+    let number = name.strip_prefix("messages-")?.strip_suffix(".parquet")?.parse().ok()?;
+    (file_name(number) == name).then_some(number)
+}
