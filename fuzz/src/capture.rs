@@ -56,7 +56,8 @@ impl File {
     fn section(self) -> Vec<u8> {
         let section = [&self.u32(0x1A2B_3C4D)[..], &self.u16(1), &self.u16(0), &[0xFF; 8]].concat();
         // if_tsresol: microseconds.
-        let interface = [&self.u16(self.link_type)[..], &[0; 6], &self.u16(9), &self.u16(1), &[6, 0, 0, 0], &[0; 4]].concat();
+        let interface =
+            [&self.u16(self.link_type)[..], &[0; 6], &self.u16(9), &self.u16(1), &[6, 0, 0, 0], &[0; 4]].concat();
         [self.block(0x0A0D_0D0A, &section), self.block(1, &interface)].concat()
     }
 

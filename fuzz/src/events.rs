@@ -74,7 +74,8 @@ impl<'a, 'b> Events<'a, 'b> {
                 // A loss, or what was lost comes.
                 let step = u32::from(which >> 3);
                 let queue = &mut self.queues[index];
-                queue.psn = if what & 16 == 0 { queue.psn.wrapping_add(step) } else { queue.psn.wrapping_sub(step) } & 0xFF_FFFF;
+                queue.psn = if what & 16 == 0 { queue.psn.wrapping_add(step) } else { queue.psn.wrapping_sub(step) }
+                    & 0xFF_FFFF;
                 Ok(())
             }
             13 => self.again(which),

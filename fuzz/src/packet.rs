@@ -105,7 +105,8 @@ fn headers(frame: Frame, (src, dst): (u8, u8), transport_bytes: usize) -> Vec<u8
         }
         Frame::RoceV2 => {
             let total = (28 + transport_bytes) as u16;
-            let ip = [&[0x45, 2][..], &total.to_be_bytes(), &[0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, src, 10, 0, 0, dst]];
+            let ip =
+                [&[0x45, 2][..], &total.to_be_bytes(), &[0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, src, 10, 0, 0, dst]];
             [ethernet(&[8, 0]), ip.concat(), udp(transport_bytes)].concat()
         }
         Frame::RoceV2Ipv6 => {

@@ -14,7 +14,8 @@ const DOCUMENT: &str = "profile.json";
 /// Every file of the profile to start from, the document first.
 static FILES: LazyLock<Vec<(String, Vec<u8>)>> = LazyLock::new(|| {
     let place = base::written("base.ibp", base::profile());
-    let mut files: Vec<_> = fs::read_dir(&place).expect("a profile").map(|entry| file(&entry.expect("file").path())).collect();
+    let mut files: Vec<_> =
+        fs::read_dir(&place).expect("a profile").map(|entry| file(&entry.expect("file").path())).collect();
     files.sort_by_key(|(name, _)| (name != DOCUMENT, name.clone()));
     files
 });

@@ -69,7 +69,8 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
     if figures {
         let together = latencies(profile, Apart { by: None, sizes: true });
         if let Ok(subject) = Subject::of(&together, None, profile.times_read) {
-            drawings.extend([figure::latency_histogram(&subject, &together), figure::latency_sizes(&subject, &together)]);
+            drawings
+                .extend([figure::latency_histogram(&subject, &together), figure::latency_sizes(&subject, &together)]);
         }
         for drawing in drawings.into_iter().flatten() {
             let _ = drawing.svg();

@@ -23,8 +23,7 @@ pub fn run(bytes: &[u8]) {
         Err(error) => named(error.to_string()),
     }
     if let Ok(clocks) = pipeline::parse_clocks(&text) {
-        let rows: Vec<_> =
-            clocks.iter().map(|(path, (clock, ns))| (path.display().to_string(), *clock, *ns)).collect();
+        let rows: Vec<_> = clocks.iter().map(|(path, (clock, ns))| (path.display().to_string(), *clock, *ns)).collect();
         // A name may hold what ends a line for one that reads lines.
         if rows.iter().all(|(name, ..)| !name.contains('\r')) {
             assert_eq!(pipeline::parse_clocks(&pipeline::clocks_csv(&rows)).expect("clocks"), clocks);

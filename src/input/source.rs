@@ -238,7 +238,8 @@ mod tests {
         let most = ALWAYS_UNPACKED_BYTES.max(bomb.len().min(READ_BYTES + 4) as u64 * MOST_EXPANDED) + (1 << 20);
         assert!(length_bytes <= most, "{length_bytes} of {} KiB", bomb.len() / 1024);
         // As well as a file may be compressed that has something in it.
-        let plain: Vec<u8> = (0..1_000_000_u32).flat_map(|number| [number.to_le_bytes().as_slice(), &[0; 96]].concat()).collect();
+        let plain: Vec<u8> =
+            (0..1_000_000_u32).flat_map(|number| [number.to_le_bytes().as_slice(), &[0; 96]].concat()).collect();
         assert!(read(gzip(&plain)).0.unwrap() == plain);
     }
 

@@ -9,7 +9,6 @@ use ibscope::pipeline::{Options, analyze};
 use ibscope_parsers::ib::Lrh;
 use ibscope_parsers::link::Located;
 use ibscope_parsers::{frame::LinkType, link::locate};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 fn analysed(paths: &[PathBuf], options: &Options) -> Profile {
@@ -192,7 +191,9 @@ const HOSTILE: [Hostile; 9] = [
     Hostile { name: "absurd reads", packet: |n| (0x0C, n * 4, 5, reth(n, u32::MAX), THERE), step_ns: 1 },
     Hostile {
         name: "answers to nothing",
-        packet: |n| if n % 2 == 0 { (0x0C, n, 5, reth(n, 64), THERE) } else { (0x10, n * 7919, 9, vec![0x1F, 0, 0, 1], BACK) },
+        packet: |n| {
+            if n % 2 == 0 { (0x0C, n, 5, reth(n, 64), THERE) } else { (0x10, n * 7919, 9, vec![0x1F, 0, 0, 1], BACK) }
+        },
         step_ns: 1,
     },
     Hostile {

@@ -3,7 +3,7 @@
 use crate::model::printable;
 use ibscope_parsers::tools::otf2_print::Collective;
 use roxmltree::{Document, Node, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Definitions of a profile.
 #[derive(Clone, Debug, Default)]
@@ -91,7 +91,7 @@ impl Anchor {
         let mut regions: BTreeMap<u32, Call> = BTreeMap::new();
         let mut locations = BTreeMap::new();
         // Of each node of the system tree the host that it is or is on: looked for once, as a profile may have any number of processes in any depth.
-        let mut hosts: BTreeMap<NodeId, Option<String>> = BTreeMap::new();
+        let mut hosts: HashMap<NodeId, Option<String>> = HashMap::new();
         for node in root.descendants().filter(Node::is_element) {
             match node.tag_name().name() {
                 "metric" => {
@@ -140,7 +140,7 @@ impl Anchor {
 }
 
 /// What is known of the node of the system tree that holds this one.
-fn above(hosts: &BTreeMap<NodeId, Option<String>>, node: &Node<'_, '_>) -> Option<String> {
+fn above(hosts: &HashMap<NodeId, Option<String>>, node: &Node<'_, '_>) -> Option<String> {
     hosts.get(&node.parent()?.id())?.clone()
 }
 
