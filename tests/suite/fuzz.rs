@@ -8,11 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 /// What the repository keeps of all corpora at most, and of one input.
-const MOST_BYTES: u64 = 3 << 19;
+const MOST_BYTES: u64 = 1 << 20;
 const MOST_INPUT_BYTES: u64 = 64 << 10;
 /// Targets that run the whole program, and changes of each input for these and for the others.
 const SLOW: [&str; 5] = ["profile", "parts", "pipeline", "capture", "merge"];
-const CHANGES: [usize; 2] = [2, 40];
+const CHANGES: [usize; 2] = [1, 20];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
