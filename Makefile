@@ -2,6 +2,7 @@
 # make test   everything that must hold; installs what is missing
 # make crosscheck   a recorded job against its Score-P trace, or one of your own (CAPTURES, TRACE)
 # make bench  throughput, beside other tools where they are installed
+# make fuzz   every fuzz target for FUZZ_SECONDS (60), from the corpora in fuzz/
 # make soak   the large ones: captures of 2 GiB, a fabric of 2000 hosts
 
 SHELL := /bin/sh
@@ -18,6 +19,8 @@ TRACE_PACKAGES := otf2-tools python3-otf2
 LARGE_TRACE_PACKAGES := libotf2-trace-dev
 # The HTML report is opened in a browser, and printed.
 BROWSER_PACKAGES := chromium chromium-driver python3-venv poppler-utils
+# libFuzzer is C++.
+FUZZ_PACKAGES := g++
 FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2 tcpdump tcpreplay
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
@@ -29,7 +32,7 @@ define install
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y --no-install-recommends $$missing; }
 endef
 
-.PHONY: all build build-deps demo crosscheck test deps lint unit docs bench soak
+.PHONY: all build build-deps demo crosscheck test deps lint unit docs bench soak fuzz
 
 all: build
 
@@ -93,3 +96,13 @@ soak: deps
 	$(call install,$(LARGE_TRACE_PACKAGES))
 	$(CARGO) nextest run --release --locked --test soak --no-capture
 	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts)'
+
+# What is found is kept in FUZZ, what fails in FUZZ/failures.
+FUZZ ?= target/fuzz
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= $(notdir $(wildcard fuzz/corpus/*))
+
+fuzz: build-deps
+	$(call install,$(FUZZ_PACKAGES))
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/fuzz/instrument $(CARGO) build --release --locked -p ibscope-fuzz --features libfuzzer --bins
+	for target in $(FUZZ_TARGETS); do fuzz/run $$target $(FUZZ_SECONDS) $(FUZZ) || exit 1; done

@@ -3,7 +3,7 @@
 use super::args::Figures;
 use super::input::UsageError;
 use crate::model::profile::RankRow;
-use crate::model::{Clock, Profile, printable};
+use crate::model::{Clock, Profile};
 use crate::pipeline;
 use crate::report::figure::Drawing;
 use anyhow::{Context as _, anyhow, bail};
@@ -18,29 +18,7 @@ use std::path::{Path, PathBuf};
 /// Reads a hosts file: csv `endpoint,name`, with a header line.
 pub(super) fn hosts(path: Option<&Path>) -> anyhow::Result<BTreeMap<Endpoint, String>> {
     let Some(path) = path else { return Ok(BTreeMap::new()) };
-    let text = read(path)?;
-    let mut names = BTreeMap::new();
-    let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-    match lines.next() {
-        Some((_, header)) if header.trim() == "endpoint,name" => {}
-        _ => bail!("{}: line 1: expected the header `endpoint,name`", path.display()),
-    }
-    for (index, line) in lines {
-        let place = || format!("{}: line {}", path.display(), index + 1);
-        let Some((endpoint, name)) = line.split_once(',') else {
-            bail!(
-                "{}: {} has no comma; expected `endpoint,name`, for example `17,node1`",
-                place(),
-                pipeline::quoted(line)
-            );
-        };
-        let endpoint: Endpoint =
-            endpoint.trim().parse().with_context(|| format!("{}: {}", place(), pipeline::quoted(endpoint.trim())))?;
-        if let Some(before) = names.insert(endpoint, printable(name.trim())) {
-            bail!("{}: {endpoint} is named {before} already", place());
-        }
-    }
-    Ok(names)
+    Ok(pipeline::parse_hosts(path, &read(path)?)?)
 }
 
 /// Ranks are below this: no job has more processes, so what is larger is a mistyped number.

@@ -30,11 +30,13 @@ mod watch;
 
 use args::{Cli, Command};
 use clap::Parser as _;
+use std::panic;
 use std::process::ExitCode;
 
 /// Runs the program with the arguments of the process.
 #[must_use]
 pub fn main() -> ExitCode {
+    quiet_about_damaged_tables();
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Analyze(args) => commands::analyze(args),
@@ -70,4 +72,14 @@ pub fn main() -> ExitCode {
             if error.is::<input::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// The reader of Parquet panics at damage, which is caught and told as what it is: what it says of itself would be in the way.
+fn quiet_about_damaged_tables() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        if !panic.location().is_some_and(|place| place.file().contains("polars")) {
+            usual(panic);
+        }
+    }));
 }

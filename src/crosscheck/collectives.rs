@@ -105,7 +105,7 @@ pub(super) fn pairs(
         }
         let name = operation.name();
         let row = rows.entry((name.to_owned(), *src, *dst)).or_insert_with(|| row(name, *src, *dst));
-        row.wire_messages += sums.messages;
+        row.wire_messages = row.wire_messages.saturating_add(sums.messages);
         row.wire_bytes = row.wire_bytes.saturating_add(sums.mpi_bytes);
         if contexts.tracer.is_some() && envelope.map(|envelope| envelope.context) == contexts.tracer {
             row.tracer += Sums { messages: sums.messages, bytes: sums.mpi_bytes };

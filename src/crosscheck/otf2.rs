@@ -111,11 +111,13 @@ fn advice(complaint: &str) -> &'static str {
 /// Reads an archive. `path` is its anchor file (`traces.otf2`).
 pub fn read(path: &Path) -> Result<Trace, TraceError> {
     look(path)?;
+    print(path)
+}
+
+/// Reads what `otf2-print` says of the archive at this path.
+pub fn parse(path: &Path, text: impl Read) -> Result<Trace, TraceError> {
     let mut reading = Reading::Definitions(Box::default());
-    print(path, |line| {
-        reading.line(path, line)?;
-        Ok(())
-    })?;
+    lines(path, text, &mut |line| reading.line(path, line))?;
     reading.finish(path)
 }
 
@@ -131,8 +133,8 @@ fn look(path: &Path) -> Result<(), TraceError> {
     })
 }
 
-/// Gives every line of the text to `take`, and fails where the program fails or complains.
-fn print(path: &Path, mut take: impl FnMut(&str) -> Result<(), TraceError>) -> Result<(), TraceError> {
+/// Has the program print the archive and reads that. Fails where the program fails or complains.
+fn print(path: &Path) -> Result<Trace, TraceError> {
     let mut command = Command::new(PROGRAM);
     // Everything: what wrote it, definitions, events. A path may begin with a dash.
     command.args(["-A", "--"]).arg(path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -141,18 +143,20 @@ fn print(path: &Path, mut take: impl FnMut(&str) -> Result<(), TraceError>) -> R
         _ => TraceError::Run(error),
     })?;
     let complaints = child.stderr.take().map(|stderr| thread::spawn(move || complaint(stderr)));
-    let taken = child.stdout.take().map_or(Ok(()), |stdout| lines(path, stdout, &mut take));
-    if taken.is_err() {
+    let Some(stdout) = child.stdout.take() else { return Err(not_understood(path, "(no output)")) };
+    let read = parse(path, stdout);
+    if read.is_err() {
         // It has been read enough of. An error of its own, if there is one, goes first below.
         let _ = child.kill();
     }
     let status = child.wait().map_err(TraceError::Run)?;
     let complaint = complaints.and_then(|complaints| complaints.join().ok()).unwrap_or_default();
-    // A file with the mapping of a location may be missing, and the program goes on without it and ends well.
-    let refused = complaint.or_else(|| (!status.success() && taken.is_ok()).then(|| format!("it ended with {status}")));
+    // A file with the mapping of a location may be missing, and the program goes on without it and ends well. One that was killed here has no code.
+    let has_failed = !status.success() && (read.is_ok() || status.code().is_some());
+    let refused = complaint.or_else(|| has_failed.then(|| format!("it ended with {status}")));
     match refused {
         Some(complaint) => Err(TraceError::Refused { path: path.to_owned(), complaint }),
-        None => taken,
+        None => read,
     }
 }
 

@@ -33,7 +33,7 @@ pub fn read(path: &Path, text: &str) -> Result<Trace, TraceError> {
             return Err(wrong(format!("the pair {src},{dst} stands in the table already")));
         }
         let sums = Sums { messages: number(messages)?, bytes: number(bytes)? };
-        trace.events += sums.messages;
+        trace.events = trace.events.saturating_add(sums.messages);
         trace.sends.add(StreamKey { src, dst, communicator: 0, tag: None }, Stream { sums, times_ns: None });
     }
     let ranks = trace.all_ranks();

@@ -110,7 +110,7 @@ pub struct Sums {
 
 impl std::ops::AddAssign for Sums {
     fn add_assign(&mut self, other: Self) {
-        self.messages += other.messages;
+        self.messages = self.messages.saturating_add(other.messages);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }

@@ -11,7 +11,8 @@ use ibscope_parsers::ib::crc::verify_icrc;
 use ibscope_parsers::link::{self, Framed, Located, Location};
 
 /// Reads all headers of a batch's InfiniBand packets. Records that are none, or whose BTH was cut, are left out; the
-/// coverage counts records, InfiniBand packets and those that could not be decoded.
+/// coverage counts records, InfiniBand packets and those that could not be decoded. A packet whose lengths contradict each other is shown
+/// as far as it can be read, and counts as one that could not be decoded, as it does in an analysis.
 #[must_use]
 pub fn inspect(batch: &Batch, options: &Options) -> (Vec<InspectedPacket>, Coverage) {
     let mut packets = Vec::new();
@@ -31,9 +32,12 @@ pub fn inspect(batch: &Batch, options: &Options) -> (Vec<InspectedPacket>, Cover
             Err(error) => Err(error),
         };
         match found {
-            Ok(packet) => {
-                counts.counts.infiniband += 1;
+            Ok((packet, contradiction)) => {
                 packets.push(packet);
+                match contradiction {
+                    None => counts.counts.infiniband += 1,
+                    Some(error) => *counts.failed.entry((error.layer, false)).or_default() += 1,
+                }
             }
             Err(error) => *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1,
         }
@@ -41,14 +45,19 @@ pub fn inspect(batch: &Batch, options: &Options) -> (Vec<InspectedPacket>, Cover
     (packets, counts.into_coverage())
 }
 
-fn packet(frame: u64, record: &Record<'_>, location: &Location) -> Result<InspectedPacket, ParseError> {
+/// What is shown of a packet, and how it contradicts itself, if it does.
+fn packet(
+    frame: u64,
+    record: &Record<'_>,
+    location: &Location,
+) -> Result<(InspectedPacket, Option<ParseError>), ParseError> {
     let packet = Packet::parse_lax(record.data, location)?;
     let capture_header_bytes = match (location.framed, record.link_type) {
         (Framed::Native, _) => location.start,
         (_, LinkType::ERF) => ErfHeader::parse(record.data).map_or(0, |header| header.header_bytes),
         _ => 0,
     };
-    Ok(InspectedPacket {
+    let shown = InspectedPacket {
         frame,
         time_ns: time_ns(record),
         src: location.src,
@@ -60,5 +69,6 @@ fn packet(frame: u64, record: &Record<'_>, location: &Location) -> Result<Inspec
         captured_bytes: record.data.len().saturating_sub(capture_header_bytes),
         payload_bytes: packet.payload_bytes,
         icrc: verify_icrc(record.data, location),
-    })
+    };
+    Ok((shown, packet.stop.filter(|error| !error.is_truncated())))
 }

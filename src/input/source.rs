@@ -17,6 +17,11 @@ const READ_BYTES: usize = 256 << 10;
 /// memory that a hostile file can take.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
+/// Bytes that any compressed input may come to, and how many times its own length beyond that. gzip reaches 1032 times at most, and packets
+/// in zstd some 500 times: even those full of zeroes differ in numbers, times and sums. So what is more is made to keep a reader busy.
+const ALWAYS_UNPACKED_BYTES: u64 = 64 << 20;
+const MOST_EXPANDED: u64 = 1100;
+
 const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 /// Skippable zstd frames have magics 0x184D2A50 to 0x184D2A5F; a compressed file may start with one.
@@ -91,6 +96,28 @@ impl<R: Read> Read for Tallied<R> {
     }
 }
 
+/// What comes out of a decompressor, unless it is out of all proportion.
+struct Unpacked<R> {
+    inner: R,
+    tally: Arc<Mutex<Tally>>,
+    length_bytes: u64,
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let packed_bytes = self.tally.lock().unwrap_or_else(PoisonError::into_inner).length_bytes;
+        if self.length_bytes >= ALWAYS_UNPACKED_BYTES.max(packed_bytes.saturating_mul(MOST_EXPANDED)) {
+            return Err(io::Error::other(format!(
+                "it is compressed to less than 1/{MOST_EXPANDED} of its content, as packets are not; if it is a capture all the same, decompress it \
+                 and give the plain file"
+            )));
+        }
+        let count = self.inner.read(buffer)?;
+        self.length_bytes += count as u64;
+        Ok(count)
+    }
+}
+
 impl Source {
     /// Opens a path, or standard input for `-`.
     pub(super) fn open(path: &Path, options: &SourceOptions) -> Result<Self, InputError> {
@@ -133,16 +160,19 @@ impl Source {
         let is_zstd = head == ZSTD_MAGIC || head.get(1..) == Some(&ZSTD_SKIPPABLE_MAGIC) && head[0] & 0xF0 == 0x50;
         let is_gzip = head.starts_with(&GZIP_MAGIC);
         let whole = io::Cursor::new(head).chain(tallied);
-        let (reader, compression): (Box<dyn Read + Send>, _) = if is_zstd {
+        let unpacked_tally = Arc::clone(&tally);
+        let unpacked =
+            |inner| -> Box<dyn Read + Send> { Box::new(Unpacked { inner, tally: unpacked_tally, length_bytes: 0 }) };
+        let (reader, compression) = if is_zstd {
             let mut decoder =
                 zstd::stream::read::Decoder::with_buffer(io::BufReader::with_capacity(READ_BYTES, whole))?;
             decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-            (Box::new(decoder), "zstd")
+            (unpacked(Box::new(decoder) as Box<dyn Read + Send>), "zstd")
         } else if is_gzip {
             let buffered = io::BufReader::with_capacity(READ_BYTES, whole);
-            (Box::new(flate2::bufread::MultiGzDecoder::new(buffered)), "gzip")
+            (unpacked(Box::new(flate2::bufread::MultiGzDecoder::new(buffered))), "gzip")
         } else {
-            (Box::new(whole), "plain")
+            (Box::new(whole) as Box<dyn Read + Send>, "plain")
         };
         Ok(Self { reader, tally, compression })
     }
@@ -203,6 +233,32 @@ mod tests {
         assert_eq!(read([&skippable[..], &zstd(&both)].concat()).0.unwrap(), both);
         assert_eq!(read(vec![1]).0.unwrap(), [1]);
         assert_eq!(read(Vec::new()).0.unwrap(), Vec::<u8>::new());
+    }
+
+    /// A frame of a few KiB that would come to 16 GiB.
+    #[test]
+    fn what_expands_out_of_all_proportion_is_given_up() {
+        let zeroes = [0].repeat(1 << 20);
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        (0..128).for_each(|_| encoder.write_all(&zeroes).unwrap());
+        let bomb = encoder.finish().unwrap().repeat(128);
+        let mut source = Source::new(Box::new(io::Cursor::new(bomb.clone())), &SourceOptions::default()).unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        let mut length_bytes = 0;
+        let error = loop {
+            match source.read(&mut buffer) {
+                Ok(count) => length_bytes += count as u64,
+                Err(error) => break error,
+            }
+        };
+        assert!(error.to_string().contains("decompress it"), "{error}");
+        // One read goes beyond, and what is read ahead of the packed bytes counts.
+        let most = ALWAYS_UNPACKED_BYTES.max(bomb.len().min(READ_BYTES + 4) as u64 * MOST_EXPANDED) + (1 << 20);
+        assert!(length_bytes <= most, "{length_bytes} of {} KiB", bomb.len() / 1024);
+        // As well as a file may be compressed that has something in it.
+        let plain: Vec<u8> =
+            (0..1_000_000_u32).flat_map(|number| [number.to_le_bytes().as_slice(), &[0; 96]].concat()).collect();
+        assert!(read(gzip(&plain)).0.unwrap() == plain);
     }
 
     #[test]

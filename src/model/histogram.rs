@@ -192,7 +192,8 @@ impl Histogram {
         for &(bucket, count) in &self.buckets {
             seen += u64::from(count);
             if seen >= wanted {
-                return middle(bucket, self.kept_bits).clamp(self.min(), self.max());
+                // Not `clamp`: extremes that were read may be the wrong way round.
+                return middle(bucket, self.kept_bits).max(self.min()).min(self.max());
             }
         }
         self.max()

@@ -4,6 +4,7 @@
 //! the two directions of connections, and [`learn`] lets processes vote on their rank. [`rankmap`] is the user's word,
 //! which goes before.
 
+pub mod hosts;
 pub mod rankmap;
 
 mod communicators;

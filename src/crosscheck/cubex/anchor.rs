@@ -2,8 +2,8 @@
 
 use crate::model::printable;
 use ibscope_parsers::tools::otf2_print::Collective;
-use roxmltree::{Document, Node};
-use std::collections::BTreeMap;
+use roxmltree::{Document, Node, NodeId};
+use std::collections::{BTreeMap, HashMap};
 
 /// Definitions of a profile.
 #[derive(Clone, Debug, Default)]
@@ -90,6 +90,8 @@ impl Anchor {
         anchor.creator = creator.and_then(|node| node.attribute("value")).map(printable).unwrap_or_default();
         let mut regions: BTreeMap<u32, Call> = BTreeMap::new();
         let mut locations = BTreeMap::new();
+        // Of each node of the system tree the host that it is or is on: looked for once, as a profile may have any number of processes in any depth.
+        let mut hosts: HashMap<NodeId, Option<String>> = HashMap::new();
         for node in root.descendants().filter(Node::is_element) {
             match node.tag_name().name() {
                 "metric" => {
@@ -104,7 +106,11 @@ impl Anchor {
                 }
                 // Regions come before the call tree.
                 "cnode" => anchor.calls.push(*regions.get(&number(&node, "calleeId")?)?),
-                "locationgroup" => anchor.process(&node, &mut locations)?,
+                "systemtreenode" => {
+                    let host = host(&node).or_else(|| above(&hosts, &node));
+                    hosts.insert(node.id(), host);
+                }
+                "locationgroup" => anchor.process(&node, above(&hosts, &node), &mut locations)?,
                 _ => {}
             }
         }
@@ -115,11 +121,16 @@ impl Anchor {
     }
 
     /// A process with its threads; those of other kinds (accelerators) have locations too.
-    fn process(&mut self, group: &Node<'_, '_>, locations: &mut BTreeMap<u32, Option<u32>>) -> Option<()> {
+    fn process(
+        &mut self,
+        group: &Node<'_, '_>,
+        host: Option<String>,
+        locations: &mut BTreeMap<u32, Option<u32>>,
+    ) -> Option<()> {
         let is_process = text(group, "type").is_none_or(|kind| kind == "process");
         let rank = text(group, "rank").and_then(|rank| rank.parse().ok()).filter(|_| is_process);
         if let Some(rank) = rank {
-            self.hosts.insert(rank, host(group));
+            self.hosts.insert(rank, host);
         }
         for location in group.children().filter(|node| node.has_tag_name("location")) {
             locations.insert(number(&location, "Id")?, rank);
@@ -128,10 +139,14 @@ impl Anchor {
     }
 }
 
-/// The node of the system tree that a process is on, where the tree tells nodes from larger things. Score-P names it `node NAME`.
-fn host(group: &Node<'_, '_>) -> Option<String> {
-    let node = group.ancestors().find(|node| text(node, "class") == Some("node"))?;
-    let name = text(&node, "name")?;
+/// What is known of the node of the system tree that holds this one.
+fn above(hosts: &HashMap<NodeId, Option<String>>, node: &Node<'_, '_>) -> Option<String> {
+    hosts.get(&node.parent()?.id())?.clone()
+}
+
+/// The host that a node of the system tree is, where the tree tells hosts from larger things. Score-P names it `node NAME`.
+fn host(node: &Node<'_, '_>) -> Option<String> {
+    let name = text(node, "name").filter(|_| text(node, "class") == Some("node"))?;
     Some(printable(name.strip_prefix("node ").unwrap_or(name)))
 }
 

@@ -1,0 +1,79 @@
+//! Everything that the program can show of a profile.
+
+use ibscope::model::Profile;
+use ibscope::report::compare::compare;
+use ibscope::report::latency::{Apart, Subject, Wanted, latencies, over_time, surface};
+use ibscope::report::matrix::{Selection, Unit, matrix};
+use ibscope::report::timeline::timeline;
+use ibscope::report::{By, figure, health, html, phases, rates, text};
+use ibscope::report::{collectives, csv, json, latency, ranks, summary};
+use std::io;
+
+/// Tables, csv, JSON and the page; with `figures` also what takes longest.
+pub(crate) fn all(profile: &Profile, figures: bool) {
+    let out = &mut io::sink();
+    let style = text::Style { color: true, width: 100 };
+    let mut wrote = vec![summary::csv(profile, out), summary::json(profile, out)];
+    let mut texts = vec![text::summary(profile, &style), ranks::ranks_table(profile), health::table(profile, None)];
+    let mut drawings = Vec::new();
+    for by in [By::Endpoint, By::Rank] {
+        for selection in [Selection::All, Selection::P2p, Selection::Collective] {
+            let matrix = matrix(profile, by, selection);
+            texts.push(text::matrix_table(&matrix, Unit::WireBytes, &style));
+            wrote.extend([csv::matrix_csv(&matrix, out), json::matrix_json(&matrix, out)]);
+            drawings.push(figure::matrix(&matrix, Unit::WireBytes));
+        }
+        let collectives = collectives::collectives(profile, by);
+        texts.push(collectives::table(&collectives, profile.mpi_read));
+        wrote.extend([collectives::csv(&collectives, out), collectives::json(&collectives, out)]);
+        if let Ok(timeline) = timeline(profile, by, Selection::All, None) {
+            texts.push(text::timeline_table(&timeline, &style));
+            wrote.extend([csv::timeline_csv(&timeline, out), json::timeline_json(&timeline, out)]);
+            drawings.push(figure::timeline(&timeline));
+        }
+        if let Ok(rates) = rates::rates(profile, Some(by), None, 50_000_000) {
+            texts.push(rates::table(&rates, true));
+            if rates.check_rows().is_ok() && rates.check_bins().is_ok() {
+                wrote.extend([rates::csv(&rates, out), rates::json(&rates, out)]);
+                drawings.push(figure::rates(&rates));
+            }
+        }
+        let own = latencies(profile, Apart { by: Some(by), sizes: true });
+        texts.push(latency::table(&own, 1000, "nothing"));
+        wrote.extend([latency::csv(&own, 1000, out), latency::json(&own, 1000, out)]);
+        let wanted = Wanted { by: Some(by), ..Wanted::default() };
+        if let Ok(times) = over_time(profile, &wanted) {
+            texts.push(times.table("nothing"));
+            wrote.extend([times.csv(out), times.json(out)]);
+        }
+        if let Ok(surface) = surface(profile, &wanted) {
+            texts.push(surface.table("nothing"));
+            wrote.extend([surface.csv(out), surface.json(out)]);
+        }
+        let comparison = compare([profile, profile], ["one".to_owned(), "other".to_owned()], Some(by));
+        if let Ok(comparison) = comparison {
+            texts.push(ibscope::report::compare::table(&comparison));
+            wrote.push(ibscope::report::compare::json(&comparison, out));
+        }
+    }
+    let phases = phases::phases(profile, &phases::Options::default());
+    texts.push(phases::table(&phases));
+    wrote.extend([phases::csv(&phases, out), phases::json(&phases, out)]);
+    drawings.push(figure::phases(&phases));
+    wrote.extend([ranks::ranks_csv(profile, out), ranks::ranks_json(profile, out)]);
+    wrote.extend([health::csv(profile, out), health::json(profile, None, out), health::links_csv(profile, out)]);
+    texts.extend([health::links_table(profile), health::pauses_table(&profile.coverage, None)]);
+    wrote.push(html::Page::of(profile, "<script>").write(out));
+    assert!(wrote.iter().all(Result::is_ok));
+    assert!(texts.iter().all(|text| !text.contains('\u{7}')));
+    if figures {
+        let together = latencies(profile, Apart { by: None, sizes: true });
+        if let Ok(subject) = Subject::of(&together, None, profile.times_read) {
+            drawings
+                .extend([figure::latency_histogram(&subject, &together), figure::latency_sizes(&subject, &together)]);
+        }
+        for drawing in drawings.into_iter().flatten() {
+            let _ = drawing.svg();
+        }
+    }
+}

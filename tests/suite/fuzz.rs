@@ -1,0 +1,107 @@
+//! The targets of `fuzz/`, without the fuzzer: their corpora, and changes of these that are the same in every run.
+
+use crate::tools::{in_parallel, random};
+use ibscope_fuzz::{TARGETS, Target};
+use std::collections::BTreeSet;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+/// What the repository keeps of all corpora at most, and of one input.
+const MOST_BYTES: u64 = 1 << 20;
+const MOST_INPUT_BYTES: u64 = 64 << 10;
+/// Targets that run the whole program, and changes of each input for these and for the others.
+const SLOW: [&str; 5] = ["profile", "parts", "pipeline", "capture", "merge"];
+const CHANGES: [usize; 2] = [1, 20];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
+}
+
+/// The inputs of a target, in the order of their names.
+fn corpus(name: &str) -> Vec<PathBuf> {
+    let place = folder().join("corpus").join(name);
+    let entries = fs::read_dir(&place).unwrap_or_else(|error| panic!("{}: {error}", place.display()));
+    let mut inputs: Vec<PathBuf> = entries.map(|entry| entry.expect("entry").path()).collect();
+    inputs.sort();
+    assert!(!inputs.is_empty(), "{name}");
+    inputs
+}
+
+/// Some bytes of an input exchanged, removed, doubled, or put in from another one.
+fn changed(bytes: &[u8], other: &[u8], mut random: impl FnMut(usize) -> usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..=random(4) {
+        let at = random(bytes.len() + 1);
+        let end = (at + random(16)).min(bytes.len());
+        match random(6) {
+            0 => bytes.truncate(at),
+            1 => drop(bytes.drain(at..end)),
+            2 => bytes.splice(at..at, bytes[at..end].to_vec()).for_each(drop),
+            3 => {
+                let from = random(other.len() + 1);
+                let to = (from + random(64)).min(other.len());
+                bytes.splice(at..end, other[from..to].iter().copied()).for_each(drop);
+            }
+            4 => bytes.iter_mut().skip(at).take(8).for_each(|byte| *byte = [0, 0x7F, 0x80, 0xFF][random(4)]),
+            _ => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << random(8)),
+        }
+    }
+    bytes
+}
+
+/// An input and its changes.
+fn hold((name, target): &Target, input: &Path, other: &Path) {
+    let whole = fs::read(input).expect("input");
+    let other = fs::read(other).expect("input");
+    let changes = CHANGES[usize::from(!SLOW.contains(name))];
+    let mut random = random(whole.iter().fold(whole.len() as u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte)));
+    let changes = (0..changes).map(|_| changed(&whole, &other, &mut random));
+    for (number, bytes) in std::iter::once(whole.clone()).chain(changes).enumerate() {
+        if catch_unwind(AssertUnwindSafe(|| target(&bytes))).is_err() {
+            let place = std::env::temp_dir().join(format!("ibscope-fuzz-{name}"));
+            let kept = fs::write(&place, &bytes).map(|()| place.display().to_string());
+            panic!("{name}: change {number} of {}: {kept:?} fails", input.display());
+        }
+    }
+}
+
+#[test]
+fn every_target_holds_on_its_corpus_and_on_changes_of_it() {
+    let inputs: Vec<(Target, PathBuf, PathBuf)> = TARGETS
+        .into_iter()
+        .flat_map(|target| {
+            let inputs = corpus(target.0);
+            let others = inputs.clone().into_iter().cycle().skip(1);
+            inputs.into_iter().zip(others).map(move |(input, other)| (target, input, other)).collect::<Vec<_>>()
+        })
+        .collect();
+    in_parallel(&inputs, |_, (target, input, other)| hold(target, input, other));
+}
+
+/// A target has a corpus and a program for the fuzzer, and there are no others; corpora stay small.
+#[test]
+fn targets_corpora_and_programs_go_together() {
+    let names = |folder: PathBuf| -> BTreeSet<String> {
+        let name = |path: PathBuf| path.file_stem().expect("name").to_string_lossy().into_owned();
+        fs::read_dir(folder).expect("folder").map(|entry| name(entry.expect("entry").path())).collect()
+    };
+    let targets: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(targets.len(), TARGETS.len());
+    assert_eq!(names(folder().join("corpus")), targets);
+    assert_eq!(names(folder().join("fuzz_targets")), targets);
+    let manifest = fs::read_to_string(folder().join("Cargo.toml")).expect("Cargo.toml");
+    for name in &targets {
+        let program = format!("name = \"fuzz-{name}\"\npath = \"fuzz_targets/{name}.rs\"");
+        assert!(manifest.contains(&program), "{name}");
+        let text = fs::read_to_string(folder().join("fuzz_targets").join(format!("{name}.rs"))).expect("program");
+        assert!(text.contains(&format!("ibscope_fuzz::{name}::run")), "{name}");
+    }
+    let lengths: Vec<u64> = TARGETS
+        .iter()
+        .flat_map(|(name, _)| corpus(name))
+        .map(|input| fs::metadata(input).expect("input").len())
+        .collect();
+    assert!(lengths.iter().all(|length| *length <= MOST_INPUT_BYTES), "{:?}", lengths.iter().max());
+    assert!(lengths.iter().sum::<u64>() <= MOST_BYTES, "{}", lengths.iter().sum::<u64>());
+}
