@@ -4,7 +4,6 @@ use crate::scratch;
 use ibscope::input::{self, SourceOptions};
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::Arc;
 
 /// No batch is longer, as no record is.
 const MOST_BATCH_BYTES: usize = 32 << 20;
@@ -45,7 +44,7 @@ pub fn run(bytes: &[u8]) {
 }
 
 fn read(path: &Path) -> Read {
-    let options = SourceOptions { xxh3: true, sha256: true, bytes_read: Arc::default() };
+    let options = SourceOptions { xxh3: true, sha256: true, ..SourceOptions::default() };
     let mut captures = input::open(&[path.to_owned()], &options).map_err(|error| error.to_string())?;
     let capture = &mut captures[0];
     let mut all = Vec::new();

@@ -207,8 +207,9 @@ pub(super) const GROUP: usize = 1 << 16;
 pub(super) fn bytes<T>(path: &Path, rows: &[T], table: impl Fn(&[T]) -> Frame) -> Result<Vec<u8>, ProfileError> {
     let failed = |source| ProfileError::Table { path: path.to_owned(), action: "written", source };
     let mut bytes = Vec::new();
-    let begin = |empty: DataFrame| ParquetWriter::new(&mut bytes).with_compression(COMPRESSION).batched(empty.schema());
-    let mut writer = table(&[]).and_then(begin).map_err(failed)?;
+    let empty = table(&[]).map_err(failed)?;
+    let writer = ParquetWriter::new(&mut bytes).with_compression(COMPRESSION).batched(empty.schema());
+    let mut writer = writer.map_err(failed)?;
     for group in rows.chunks(GROUP) {
         table(group).and_then(|group| writer.write_batch(&group)).map_err(failed)?;
     }
