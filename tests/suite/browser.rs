@@ -226,7 +226,7 @@ fn names_from_outside_stay_text() {
     let svg = place("matrix.svg");
     result(&["matrix", "--svg", &svg, "--hosts", &place("hosts.csv")], &[&capture]);
     let svg = fs::read_to_string(svg).expect("svg");
-    assert!(svg.contains("&lt;script&gt;") && !svg.contains("<script") && !svg.contains("<img"));
+    assert!(svg.contains("&lt;/script&gt;") && !svg.contains("<script") && !svg.contains("<img"));
 }
 
 /// A job of so many ranks, one to a port and 64 ports to a leaf: each exchanges with its six neighbours on a grid, and one of each leaf with one of
