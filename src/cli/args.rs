@@ -2,6 +2,7 @@
 
 mod compare;
 mod latency;
+mod manual;
 mod merge;
 mod phases;
 mod summary;
@@ -10,6 +11,7 @@ mod watch;
 
 pub(super) use compare::Compare;
 pub(super) use latency::{Latency, LatencyFormat, View};
+pub(super) use manual::{Completions, Manual};
 pub(super) use merge::Merge;
 pub(super) use phases::{Phases, PhasesView};
 pub(super) use summary::Summary;
@@ -81,6 +83,10 @@ pub(super) enum Command {
     /// What Slurm runs before and after a job, and how that is installed
     #[command(subcommand)]
     Hook(super::hook::Hook),
+    /// Print what a shell needs to complete ibscope's commands and options
+    Completions(Completions),
+    /// Write the manual: pages for `man`, one for each command
+    Manual(Manual),
 }
 
 /// Options of every command that reads.
