@@ -4,11 +4,13 @@ mod align;
 mod architecture;
 mod browser;
 mod cli;
+mod columns;
 mod compare;
 mod constructed;
 #[cfg(target_os = "linux")]
 mod crosscheck;
 mod cuts;
+mod documents;
 mod fabric;
 mod floor;
 mod forms;
