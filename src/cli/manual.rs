@@ -56,7 +56,11 @@ fn write(command: &clap::Command, folder: &Path, pages: &mut usize) -> anyhow::R
     // Built commands have their full names for usage lines; a page is named alike, with dashes.
     let name = command.get_bin_name().unwrap_or(NAME).replace(' ', "-");
     let titled = command.clone().display_name(name.clone());
-    let man = Man::new(titled).title(name.clone()).manual("ibscope").source(format!("{NAME} {}", env!("CARGO_PKG_VERSION"))).date("");
+    let man = Man::new(titled)
+        .title(name.clone())
+        .manual("ibscope")
+        .source(format!("{NAME} {}", env!("CARGO_PKG_VERSION")))
+        .date("");
     let mut page = Vec::new();
     man.render(&mut page)?;
     page.extend_from_slice(COMMON.as_bytes());

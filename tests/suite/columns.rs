@@ -31,12 +31,15 @@ fn document() -> BTreeMap<String, Section> {
     for part in text.split("\n### ").skip(1) {
         let part = part.split("\n## ").next().expect("section");
         let (heading, body) = part.split_once('\n').expect("a heading ends");
-        let heading = heading.strip_prefix('`').and_then(|heading| heading.strip_suffix('`')).expect("a heading in code");
+        let heading =
+            heading.strip_prefix('`').and_then(|heading| heading.strip_suffix('`')).expect("a heading in code");
         let mut section = Section { text: body.to_owned(), ..Section::default() };
         for line in body.lines() {
             let Some(cell) = line.strip_prefix("| `").and_then(|row| row.split(" |").next()) else {
                 let quoted = line.split('`').skip(1).step_by(2);
-                section.others.extend(quoted.filter(|name| name.contains(' ') || name.contains('.')).map(str::to_owned));
+                section
+                    .others
+                    .extend(quoted.filter(|name| name.contains(' ') || name.contains('.')).map(str::to_owned));
                 continue;
             };
             let cell = format!("`{cell} ");
@@ -46,7 +49,11 @@ fn document() -> BTreeMap<String, Section> {
                 if name.ends_with("{}") {
                     section.maps.insert(plain.clone());
                 }
-                if behind.starts_with('?') { section.sometimes.insert(plain) } else { section.always.insert(plain) };
+                if behind.starts_with('?') {
+                    section.sometimes.insert(plain)
+                } else {
+                    section.always.insert(plain)
+                };
             }
         }
         assert!(sections.insert(heading.to_owned(), section).is_none(), "{heading} stands there twice");
@@ -166,7 +173,8 @@ fn every_csv_is_as_documented() {
         commands += 1;
         let known = seen.get(command.as_str()).unwrap_or_else(|| panic!("{command}: no csv is documented"));
         for more in variants(&command) {
-            let words: Vec<&str> = [command.as_str(), "--format", "csv"].into_iter().chain(more.iter().map(String::as_str)).collect();
+            let words: Vec<&str> =
+                [command.as_str(), "--format", "csv"].into_iter().chain(more.iter().map(String::as_str)).collect();
             assert!(known.contains(&header(&inputs.written(&words))), "{words:?}: this csv is not documented");
         }
     }
@@ -182,9 +190,11 @@ fn every_json_is_as_documented() {
     for command in commands_with_csv() {
         let own = || sections.keys().filter(|heading| heading.ends_with("json") && words(heading)[0] == command);
         for more in variants(&command) {
-            let words: Vec<&str> = [command.as_str(), "--format", "json"].into_iter().chain(more.iter().map(String::as_str)).collect();
+            let words: Vec<&str> =
+                [command.as_str(), "--format", "json"].into_iter().chain(more.iter().map(String::as_str)).collect();
             let text = inputs.written(&words);
-            let fits = own().any(|heading| json(&text, &sections[heading].maps).is_subset(&allowed(&sections, &sections[heading])));
+            let fits = own()
+                .any(|heading| json(&text, &sections[heading].maps).is_subset(&allowed(&sections, &sections[heading])));
             assert!(fits, "{words:?}: this JSON is not documented");
         }
     }
@@ -232,7 +242,10 @@ fn commands_with_csv() -> Vec<String> {
     let help = ibscope(["--help"]).stdout;
     let list = help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("commands");
     let names = list.lines().filter_map(|line| line.strip_prefix("  ")).filter_map(|line| line.split(' ').next());
-    names.filter(|name| !name.is_empty() && values(name, "--format").iter().any(|value| value == "csv")).map(str::to_owned).collect()
+    names
+        .filter(|name| !name.is_empty() && values(name, "--format").iter().any(|value| value == "csv"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The values that an option may have, as the help says.

@@ -7,8 +7,8 @@ mod scratch;
 use parse::{Part, parts};
 use scratch::Scratch;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::fs;
+use std::path::{Path, PathBuf};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -59,6 +59,8 @@ documents! {
     columns_run "docs/columns.md"
     analyses_run "docs/analyses.md"
     method_runs "docs/method.md"
+    samples_run "samples/README.md"
+    notebooks_run "notebooks/README.md"
 }
 
 /// Documents without commands.
@@ -74,7 +76,9 @@ fn all() -> BTreeSet<String> {
 
 #[test]
 fn every_document_is_run() {
-    assert_eq!(all(), RUN.iter().chain(PLAIN).map(|&name| name.to_owned()).collect());
+    let known: BTreeSet<String> = RUN.iter().chain(PLAIN).map(|&name| name.to_owned()).collect();
+    let missing: Vec<_> = all().difference(&known).cloned().collect();
+    assert!(missing.is_empty(), "run these, or say that they have no commands: {missing:?}");
     for name in PLAIN {
         assert!(parts(&fs::read_to_string(root().join(name)).expect("document")).is_empty(), "{name} has commands");
     }
@@ -131,7 +135,10 @@ fn links_lead_somewhere() {
             assert!(place.exists(), "{name}: {target} leads nowhere");
             if !anchor.is_empty() {
                 let other = fs::read_to_string(&place).expect("document");
-                assert!(other.lines().any(|line| heading(line).is_some_and(|own| own == anchor)), "{name}: {target} leads nowhere");
+                assert!(
+                    other.lines().any(|line| heading(line).is_some_and(|own| own == anchor)),
+                    "{name}: {target} leads nowhere"
+                );
             }
         }
     }

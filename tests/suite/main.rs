@@ -6,6 +6,7 @@ mod browser;
 mod cli;
 mod columns;
 mod compare;
+mod compat;
 mod constructed;
 #[cfg(target_os = "linux")]
 mod crosscheck;
@@ -33,6 +34,7 @@ mod phases;
 mod python;
 mod rates;
 mod recorded;
+mod release;
 mod runs;
 mod slurm;
 mod synthetic;

@@ -29,12 +29,14 @@ pub(crate) fn parts(text: &str) -> Vec<Part> {
         let line = at + 1;
         if let Some(rest) = first.strip_prefix("<!-- ") {
             let end = (at..lines.len()).find(|&end| lines[end].ends_with("-->")).expect("a comment ends");
-            let comment = if end == at { rest.to_owned() } else { [&[rest][..], &lines[at + 1..=end]].concat().join("\n") };
+            let comment =
+                if end == at { rest.to_owned() } else { [&[rest][..], &lines[at + 1..=end]].concat().join("\n") };
             let comment = comment.trim_end_matches("-->").trim();
             if let Some(script) = comment.strip_prefix("before:") {
                 parts.push(Part::Before { line, text: script.trim().to_owned() });
             } else if let Some(reason) = comment.strip_prefix("not run:") {
-                let (_, covered_by) = reason.split_once("covered by ").unwrap_or_else(|| panic!("line {line}: covered by what?"));
+                let (_, covered_by) =
+                    reason.split_once("covered by ").unwrap_or_else(|| panic!("line {line}: covered by what?"));
                 let covered_by = covered_by.split(", ").map(|name| name.trim().to_owned()).collect();
                 parts.push(Part::NotRun { line, covered_by });
                 at = (end + 1..lines.len()).find(|&next| lines[next].starts_with("```")).expect("a block follows");
@@ -49,7 +51,7 @@ pub(crate) fn parts(text: &str) -> Vec<Part> {
             match kind {
                 "sh" => parts.push(Part::Script { line, text: block.join("\n") }),
                 "console" => parts.push(Part::Session { line, steps: steps(block, at + 1) }),
-                "text" | "toml" | "json" | "csv" | "rust" | "ini" => {}
+                "text" | "toml" | "python" => {}
                 other => panic!("line {line}: nobody said whether blocks of `{other}` are run"),
             }
             at = end + 1;
@@ -96,7 +98,9 @@ pub(crate) fn fits(shown: &[String], printed: &[&str]) -> bool {
     match shown.split_first() {
         None => printed.is_empty(),
         Some((line, rest)) if line == "..." => (0..=printed.len()).any(|skip| fits(rest, &printed[skip..])),
-        Some((line, rest)) => printed.split_first().is_some_and(|(own, others)| line_fits(line, own) && fits(rest, others)),
+        Some((line, rest)) => {
+            printed.split_first().is_some_and(|(own, others)| line_fits(line, own) && fits(rest, others))
+        }
     }
 }
 

@@ -22,12 +22,17 @@ impl Scratch {
         }
         let program = env!("CARGO_BIN_EXE_ibscope");
         symlink(program, root.join("target/release/ibscope")).expect("link");
-        // `watch` runs until it is told to end: here by Ctrl-C after two seconds.
-        let watched = "timeout --foreground --signal=INT --preserve-status 2";
-        let shim = format!("#!/bin/sh\ncase $1,$2 in watch,--help) ;; watch,*) exec {watched} {program} \"$@\" ;; esac\nexec {program} \"$@\"\n");
+        // `watch` runs until it is told to end: here by Ctrl-C after five seconds. A pipe ends by itself.
+        let watched = "timeout --foreground --signal=INT --preserve-status 5";
+        let shim = format!(
+            "#!/bin/sh\ncase $1,$2 in watch,--help | watch,-) ;; watch,*) exec {watched} {program} \"$@\" ;; esac\nexec {program} \"$@\"\n"
+        );
         // ibdump writes what it captured to standard output, as `-w -` asks: here a recorded sink.
-        fs::write(root.join("bin/sink.pcap"), zstd::decode_all(fs::File::open(sample("openib-mixed-4x1")).expect("sample")).expect("zstd"))
-            .expect("capture");
+        fs::write(
+            root.join("bin/sink.pcap"),
+            zstd::decode_all(fs::File::open(sample("openib-mixed-4x1")).expect("sample")).expect("zstd"),
+        )
+        .expect("capture");
         let ibdump = format!("#!/bin/sh\nexec cat {}\n", root.join("bin/sink.pcap").display());
         for (name, text) in [("ibscope", shim), ("ibdump", ibdump)] {
             let place = root.join("bin").join(name);
