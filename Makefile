@@ -32,9 +32,9 @@ define install
 endef
 
 # What packages of a release are made with.
-PACKAGING_PACKAGES := rpm musl-tools groff man-db zsh fish
+PACKAGING_PACKAGES := dpkg-dev rpm musl-tools groff man-db zsh fish
 
-.PHONY: all build build-deps demo crosscheck test deps lint unit docs bench soak dist static deny msrv reproducible install-check release-check
+.PHONY: all build build-deps demo crosscheck test deps lint unit docs bench soak dist static deny msrv reproducible install-check release-check packaging-deps
 
 all: build
 
@@ -117,9 +117,11 @@ static:
 	dist/ibscope-static --version
 
 # What a release is held against beside `make test`. Each takes minutes and builds much again, so it is not part of it.
-release-check: deny msrv install-check reproducible dist static
-	$(call install,$(PACKAGING_PACKAGES))
+release-check: packaging-deps deny msrv install-check reproducible dist static
 	packaging/check.sh dist
+
+packaging-deps:
+	$(call install,$(PACKAGING_PACKAGES))
 
 # Without the network: make deny DENY_CHECKS="licenses bans sources". Advisories come from a repository of their own.
 DENY_CHECKS ?= licenses bans sources advisories

@@ -38,7 +38,9 @@ if [ -e "$deb" ]; then
 	dpkg-deb --extract "$deb" "$work/deb"
 	cmp "$work/deb/usr/bin/ibscope" "$ibscope"
 	(cd "$work/deb" && dpkg-deb --info "$deb" md5sums >"$work/sums" && md5sum --quiet --check "$work/sums")
-	echo ".deb: the same program, sums fit"
+	# Everything that it links comes with what it depends on, and this system has that.
+	if ldd "$ibscope" >/dev/null 2>&1; then dpkg-deb --field "$deb" Depends | grep 'libc6 (>=' | grep -q libssl; fi
+	echo ".deb: the same program, sums fit, it depends on: $(dpkg-deb --field "$deb" Depends)"
 fi
 rpm=$(echo "$1"/ibscope-*.rpm)
 if [ -e "$rpm" ]; then

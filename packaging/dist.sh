@@ -7,7 +7,6 @@ program=$(realpath "$1")
 mkdir -p "$2"
 out=$(realpath "$2")
 version=$("$program" --version | cut -d' ' -f2)
-deb_arch=$(dpkg --print-architecture 2>/dev/null || echo amd64)
 arch=$(uname -m)
 # Time of the last commit, or of SOURCE_DATE_EPOCH: packages say when they were made.
 : "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
@@ -24,14 +23,13 @@ tar --create --gzip --file "$out/$name.tar.gz" --directory "$stage" --sort=name 
 	--mtime="@$SOURCE_DATE_EPOCH" --transform "s,^\./usr,$name," ./usr
 echo "$out/$name.tar.gz"
 
-# What the program links, as the C library's and OpenSSL's packages are called; a static program needs none.
-if ldd "$program" 2>/dev/null | grep -q libc; then
-	deb_depends=$(ldd "$program" | awk '/=> \//{print $3}' | xargs -n1 realpath | xargs -r dpkg-query -S 2>/dev/null | cut -d: -f1 | sort -u | paste -sd, | sed 's/,/, /g')
-else
-	deb_depends=
-fi
-if command -v dpkg-deb >/dev/null; then
+if command -v dpkg-shlibdeps >/dev/null; then
 	deb=$work/deb
+	deb_arch=$(dpkg --print-architecture)
+	# The packages of what the program links; a static one needs none.
+	mkdir -p "$work/sources/debian"
+	echo 'Source: ibscope' >"$work/sources/debian/control"
+	deb_depends=$(cd "$work/sources" && dpkg-shlibdeps -O "$stage/usr/bin/ibscope" 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
 	cp -a "$stage" "$deb"
 	mkdir "$deb/DEBIAN"
 	mv "$deb/usr/share/doc/ibscope/LICENSE-MIT" "$deb/usr/share/doc/ibscope/copyright"
@@ -54,6 +52,8 @@ if command -v dpkg-deb >/dev/null; then
 	find "$deb" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 	dpkg-deb --root-owner-group -Zxz --build "$deb" "$out/ibscope_${version}_$deb_arch.deb" >/dev/null
 	echo "$out/ibscope_${version}_$deb_arch.deb"
+else
+	echo "no dpkg-shlibdeps: no .deb (Debian: apt install dpkg-dev)" >&2
 fi
 
 if command -v rpmbuild >/dev/null; then
