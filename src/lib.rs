@@ -11,6 +11,8 @@
 //! 6. [`profile`] writes and reads the result, a folder of JSON and Parquet.
 //! 7. [`report`] renders a profile.
 //!
+//! [`anonymize`] stands beside this: it writes a capture that others may see.
+//!
 //! [`pipeline`] wires them together and is where a program that uses the library starts:
 //!
 //! ```no_run
@@ -25,6 +27,7 @@
 //! ```
 
 pub mod align;
+pub mod anonymize;
 pub mod cli;
 pub mod crosscheck;
 pub mod decode;

@@ -37,6 +37,8 @@ pub(super) struct Cli {
 pub(super) enum Command {
     /// Analyse captures: print a summary and, with -o, write a profile for the other commands
     Analyze(Analyze),
+    /// Write captures that others may see: addresses exchanged, payload cleared, envelopes and check sums kept
+    Anonymize(super::anonymize::Anonymize),
     /// Merge profiles of parts (`analyze --partial`) into what one analysis of all their captures gives
     Merge(Merge),
     /// Show what a person reads in ten seconds: who, how much, how fast, what went wrong, what was not understood
@@ -175,6 +177,9 @@ pub(super) struct Analyze {
     /// Do not verify the ICRC of the packets: faster
     #[arg(long)]
     pub(super) no_icrc: bool,
+    /// Look at headers alone and keep nothing taken out of payload: no MPI messages, ranks or connection set-up
+    #[arg(long)]
+    pub(super) no_payload: bool,
     /// Note the SHA-256 of each input in the profile, beside its XXH3-128
     #[arg(long)]
     pub(super) sha256: bool,
@@ -447,7 +452,7 @@ fn bin_ns(text: &str) -> Result<i64, String> {
 /// More threads than any machine has cores only take memory.
 const MAX_THREADS: usize = 1024;
 
-fn threads(text: &str) -> Result<usize, String> {
+pub(super) fn threads(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|&count: &usize| count <= MAX_THREADS);
     count.ok_or_else(|| format!("expected a number from 0 (one per core) to {MAX_THREADS}"))
 }

@@ -4,15 +4,24 @@ use super::args::{Analyze, ByArg, Collectives, Format, Inspect, Matrix, Messages
 use super::files::{Output, Outputs};
 use super::input::Needs;
 use super::input::UsageError;
+use super::signals::Signals;
 use super::{files, input, output};
 use crate::pipeline;
 use crate::report::By;
 use crate::report::matrix::{Selection, Unit};
 use crate::report::{collectives, csv, figure, json, matrix, messages, packets, ranks, text, timeline};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-/// `ibscope analyze`.
+/// `ibscope analyze`. A signal ends it with what it has read so far.
 pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
+    let signals = Signals::expect(&[SIGINT, SIGTERM])?;
+    analyze_until(args, Some(signals))
+}
+
+/// The same; without signals nothing ends it early but its death, and then there is no profile.
+pub(super) fn analyze_until(args: &Analyze, signals: Option<Signals>) -> anyhow::Result<ExitCode> {
     input::check_captures("analyze", &args.inputs)?;
     let writer = args.output.as_deref().map(pipeline::Writer::create).transpose()?;
     let mut options = input::options_of(&args.inputs, &args.reading, args.inputs.len() > 1 || args.partial)?;
@@ -22,8 +31,17 @@ pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
     options.read_mpi = !args.no_mpi;
     options.read_times = !args.no_times;
     options.check_icrc = !args.no_icrc;
+    options.read_payload = !args.no_payload;
     options.sha256 = args.sha256;
-    let profile = input::analyze(&args.inputs, &options)?;
+    options.stop = signals.as_ref().map(|signals| Arc::clone(&signals.stop));
+    let profile = match (input::analyze(&args.inputs, &options), &signals) {
+        (Err(error), Some(signals)) if matches!(error.downcast_ref(), Some(pipeline::Error::Interrupted)) => {
+            output::say(&format!("ibscope: {error}"));
+            return Ok(signals.exit_code());
+        }
+        (profile, _) => profile?,
+    };
+    let is_cut = profile.inputs.iter().any(|input| input.interrupted);
     if let Some(writer) = writer {
         writer.finish(&profile)?;
     }
@@ -33,7 +51,15 @@ pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
         output::say(&format!("profile written to {}", place.display()));
     }
     input::rankmap_notes(&args.reading, &profile);
-    Ok(input::exit_code(&args.reading, &profile.coverage))
+    match signals {
+        Some(signals) if is_cut => {
+            output::say(
+                "ibscope: interrupted: the result is of what was read until then; the notes say how far that is",
+            );
+            Ok(signals.exit_code())
+        }
+        _ => Ok(input::exit_code(&args.reading, &profile.coverage)),
+    }
 }
 
 /// `ibscope inspect`.
@@ -127,7 +153,7 @@ pub(super) fn messages(args: &Messages) -> anyhow::Result<ExitCode> {
         return Err(UsageError("standard output cannot hold a Parquet table; give a file to --parquet").into());
     }
     input::check_captures("messages", &args.inputs)?;
-    let table = Output::open(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
+    let table = Output::open_private(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
     let mut stream = input::messages_alone(&args.inputs, &args.reading, args.transport)?;
     // The profile says what a message's connection is, while the stream goes on.
     let profile = stream.profile().clone();

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Reads a hosts file: csv `endpoint,name`, with a header line.
@@ -111,6 +111,10 @@ pub(super) fn read(path: &Path) -> anyhow::Result<String> {
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
+/// Who may read a new file: whom the umask lets, or its owner alone.
+const FOR_ALL: u32 = 0o666;
+const FOR_OWNER: u32 = 0o600;
+
 /// A file that is opened before the work starts and stands in its place, whole, after it.
 ///
 /// A FIFO or a device is written as it is: what would be renamed over it would never come out at its other end. Links are
@@ -125,10 +129,21 @@ pub(super) struct Output {
 impl Output {
     /// Opens the file of the path, if there is one. `inputs` are what the command reads, none of which it may replace.
     pub(super) fn open(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
+        Self::open_with(path, inputs, FOR_ALL)
+    }
+
+    /// The same for what holds single messages, or who is who: nobody else may read it, unless the file was there and they might.
+    pub(super) fn open_private(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
+        Self::open_with(path, inputs, FOR_OWNER)
+    }
+
+    fn open_with(path: Option<&PathBuf>, inputs: &[&Path], mode: u32) -> anyhow::Result<Option<Self>> {
         let Some(place) = path else { return Ok(None) };
         let failed = || format!("{}: cannot be written", place.display());
+        let mut permissions = None;
         let target = match fs::metadata(place) {
             Ok(found) => {
+                permissions = Some(found.permissions());
                 if found.is_dir() {
                     bail!("{}: it is a folder; give the name of a file", failed());
                 }
@@ -152,7 +167,14 @@ impl Output {
         let mut name = name.to_owned();
         name.push(format!(".part-{}", std::process::id()));
         let scratch = target.with_file_name(name);
-        let file = fs::File::create(&scratch).with_context(failed)?;
+        // No scratch file of another process has this name, unless it was killed: what it has left goes.
+        let _ = fs::remove_file(&scratch);
+        let file =
+            fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&scratch).with_context(failed)?;
+        // Whoever may read what is replaced may read what replaces it.
+        if let Some(permissions) = permissions {
+            file.set_permissions(permissions).with_context(failed)?;
+        }
         Ok(Some(Self { place: place.clone(), file, rename: Some((scratch, target)) }))
     }
 

@@ -119,6 +119,10 @@ pub(super) fn profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> an
         return Ok(profile);
     }
     if let Some(folder) = inputs.iter().find(|path| path.is_dir()) {
+        // One that is broken says why.
+        if pipeline::was_profile(folder) {
+            pipeline::load(folder)?;
+        }
         bail!(
             "{}: is a folder and no profile; give captures, or a profile that `ibscope analyze -o` wrote",
             folder.display()

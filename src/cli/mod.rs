@@ -2,8 +2,9 @@
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 complete, 1 failed, 2 usage, 3 a result
 //! was written but less than `--min-coverage` percent of the records were decoded, 4 the wire differs from a
-//! trace and nothing explains it. A closed pipe is not an error.
+//! trace and nothing explains it, 130 and 143 ended early by SIGINT or SIGTERM. A closed pipe is not an error.
 
+mod anonymize;
 mod args;
 mod capture;
 mod commands;
@@ -21,6 +22,7 @@ mod output;
 mod phases;
 mod rates;
 mod report;
+mod signals;
 mod slurm;
 mod summary;
 mod trace;
@@ -36,6 +38,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Analyze(args) => commands::analyze(args),
+        Command::Anonymize(args) => anonymize::run(args),
         Command::Merge(args) => merge::run(args),
         Command::Summary(args) => summary::run(args),
         Command::Inspect(args) => commands::inspect(args),

@@ -1,16 +1,19 @@
 //! Standard output and error.
 
 use super::args::Color;
+use crate::model::printable;
 use crate::report::text::Style;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 /// Columns that tables fill where the terminal's width is not known.
 const DEFAULT_WIDTH: usize = 100;
 
-/// A line for the person at the terminal.
+/// Words for the person at the terminal, who is not to see what names of files and the like would do to it.
 #[allow(clippy::print_stderr, reason = "this is where standard error is written")]
-pub(super) fn say(line: &str) {
-    eprintln!("{line}");
+pub(super) fn say(text: &str) {
+    for line in text.split('\n') {
+        eprintln!("{}", printable(line));
+    }
 }
 
 /// Notes on a result.
@@ -27,8 +30,19 @@ pub(super) fn results(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> i
     out.flush()
 }
 
+/// What the system says of a full disk, whoever passes it on.
+const FULL: &str = "No space left on device";
+
 /// An error and its causes, each said once: many messages hold their cause already.
 pub(super) fn describe(error: &anyhow::Error) -> String {
+    let mut said = causes(error);
+    if said.contains(FULL) {
+        said.push_str("; make room there, or write to another disk");
+    }
+    said
+}
+
+fn causes(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |mut text, cause| {
         if !text.contains(&cause) {
             text.push_str(if text.is_empty() { "" } else { ": " });

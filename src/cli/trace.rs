@@ -21,7 +21,7 @@ pub(super) fn run(args: &args::Trace) -> anyhow::Result<ExitCode> {
     input::check(&args.inputs)?;
     // As with other commands, `-` is standard output.
     let place = args.output.as_ref().filter(|place| place.as_os_str() != "-");
-    let file = Output::open(place, &input::files(&args.inputs, &args.reading))?;
+    let file = Output::open_private(place, &input::files(&args.inputs, &args.reading))?;
     let (profile, source) = source(args)?;
     let written = match file {
         None => {

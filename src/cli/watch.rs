@@ -1,6 +1,7 @@
 //! `ibscope watch`.
 
 use super::args::Watch;
+use super::signals::Signals;
 use super::{input, output};
 use crate::model::{Live, Profile};
 use crate::pipeline::{self, Patience};
@@ -10,18 +11,14 @@ use anyhow::anyhow;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// How long a key may wait, and how long the screen may be old where nothing comes.
 const KEY_WAIT: Duration = Duration::from_millis(50);
-/// Exit code of a program that a second signal ends before it has ended by itself: that of SIGINT.
-const INTERRUPTED: i32 = 130;
 
 /// Shows a capture while it grows, and its totals at the end.
 pub(super) fn run(args: &Watch) -> anyhow::Result<ExitCode> {
@@ -34,11 +31,8 @@ pub(super) fn run(args: &Watch) -> anyhow::Result<ExitCode> {
     // As `analyze` does, so that its totals say the same.
     options.bin_ns = Some(args.bin);
     let writer = args.output.as_deref().map(pipeline::Writer::create).transpose()?;
-    let patience = Patience { until_now: args.once, ..Patience::default() };
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&patience.stop))?;
-        flag::register(signal, Arc::clone(&patience.stop))?;
-    }
+    let signals = Signals::expect(&[SIGINT, SIGTERM, SIGHUP])?;
+    let patience = Patience { until_now: args.once, stop: signals.stop };
     let interval = Duration::from_nanos(args.interval.unsigned_abs());
     let (send, looks) = mpsc::channel();
     let mut watched = Watched {

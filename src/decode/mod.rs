@@ -20,6 +20,8 @@ use ibscope_parsers::{Brief, Content, Endpoint};
 pub struct Options {
     /// Compute the check sums of every packet that was captured whole: ICRC, and VCRC where the capture has it.
     pub check_icrc: bool,
+    /// Let those that follow see payload. Where not, packets look as if the capture had cut it off; check sums are computed all the same.
+    pub payload: bool,
     /// First time that counts, nanoseconds since the epoch.
     pub from_ns: i64,
     /// First time that no longer counts, nanoseconds since the epoch.
@@ -30,7 +32,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { check_icrc: true, from_ns: i64::MIN, to_ns: i64::MAX, clocks: Vec::new() }
+        Self { check_icrc: true, payload: true, from_ns: i64::MIN, to_ns: i64::MAX, clocks: Vec::new() }
     }
 }
 
@@ -179,7 +181,7 @@ fn packet(
         location.wire_bytes,
         brief.extension,
         (data_offset + brief.payload_offset) as u32,
-        (brief.payload_bytes as u16, brief.captured_payload_bytes as u16),
+        (brief.payload_bytes as u16, if options.payload { brief.captured_payload_bytes as u16 } else { 0 }),
     );
     shard.push(packet.marked(marks));
 }

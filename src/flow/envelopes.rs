@@ -39,19 +39,12 @@ impl Envelopes {
     pub(super) fn first(&mut self, packet: &PacketRecord, batch_bytes: &[u8]) -> First {
         let opcode = packet.opcode();
         let whole_bytes = opcode.is_only().then_some(u32::from(packet.payload_bytes));
-        let (carrier, message_bytes) = if opcode.service() == Service::Ud {
-            let Some(q_key) = q_key(packet, batch_bytes) else { return First::Unknown };
-            (Carrier::Datagram(q_key), whole_bytes)
-        } else if opcode.is_write() {
-            if opcode.has_immediate() {
-                return First::Data;
-            }
-            (Carrier::Write(packet.extension), Some(packet.extension))
-        } else if opcode.is_send() {
-            (Carrier::Send, whole_bytes)
-        } else {
-            return First::Data;
+        let is_datagram = opcode.service() == Service::Ud;
+        let q_key = if is_datagram { q_key(packet, batch_bytes) } else { None };
+        let Some(carrier) = Carrier::of(opcode, q_key, packet.extension) else {
+            return if is_datagram { First::Unknown } else { First::Data };
         };
+        let message_bytes = if let Carrier::Write(bytes) = carrier { Some(bytes) } else { whole_bytes };
         let usual = self.usual.map(|(form, _)| form);
         let payload = Payload {
             captured: packet.payload(batch_bytes),

@@ -1,6 +1,6 @@
 //! One input, cut into batches at record ends.
 
-use super::source::{Digests, Source};
+use super::source::{Digests, Source, SourceOptions};
 use super::{InputError, format};
 use crate::model::Batch;
 use ibscope_parsers::frame::{Framing, Item, LinkType};
@@ -20,6 +20,8 @@ pub struct Capture {
     input: u32,
     source: Source,
     framing: Framing,
+    /// What stood before the first record or block.
+    header: Vec<u8>,
     /// Bytes read and not yet cut; `buffer[..filled]` is valid.
     buffer: Vec<u8>,
     filled: usize,
@@ -33,6 +35,9 @@ pub struct Capture {
     finished: bool,
     /// What is there is cut at once, however little it is: more may be long in coming.
     eager: bool,
+    options: SourceOptions,
+    /// The end was asked for before this input had one.
+    interrupted: bool,
 }
 
 /// Whether a source has ended, and how.
@@ -56,28 +61,31 @@ impl End {
 pub struct Ending {
     /// Length and digests of what was read.
     pub digests: Digests,
-    /// Why it ended early, where it did: begins with `truncated_input`, `corrupt_input` or `read_error` and names the
-    /// offset.
+    /// Why it ended early, where it did: begins with `truncated_input`, `corrupt_input`, `read_error` or `interrupted` and names
+    /// the offset.
     pub note: Option<String>,
+    /// The end was asked for before this input had one.
+    pub interrupted: bool,
 }
 
 impl Capture {
     /// Reads the head of an input up to its first packet.
-    pub(super) fn open(input: u32, path: &Path, source: Source) -> Result<Self, InputError> {
-        Self::new(input, path, source, false)
+    pub(super) fn open(input: u32, path: &Path, source: Source, options: &SourceOptions) -> Result<Self, InputError> {
+        Self::new(input, path, source, options.clone(), false)
     }
 
     /// The same of an input that grows while it is read.
     pub(super) fn open_live(input: u32, path: &Path, source: Source) -> Result<Self, InputError> {
-        Self::new(input, path, source, true)
+        Self::new(input, path, source, SourceOptions::default(), true)
     }
 
-    fn new(input: u32, path: &Path, source: Source, eager: bool) -> Result<Self, InputError> {
+    fn new(input: u32, path: &Path, source: Source, options: SourceOptions, eager: bool) -> Result<Self, InputError> {
         let mut capture = Self {
             path: path.to_owned(),
             input,
             source,
             framing: Framing::detect(&EMPTY_PCAP).map_err(|source| corrupt(path, 0, source))?.0,
+            header: Vec::new(),
             buffer: Vec::new(),
             filled: 0,
             offset_bytes: 0,
@@ -88,6 +96,8 @@ impl Capture {
             note: None,
             finished: false,
             eager,
+            options,
+            interrupted: false,
         };
         capture.fill(HEAD_BYTES);
         capture.detect()?;
@@ -99,6 +109,12 @@ impl Capture {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The header of a classic file; empty for pcapng, whose header is a block.
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        &self.header
     }
 
     /// Format, byte order, link types and compression in one line.
@@ -118,6 +134,11 @@ impl Capture {
         if self.finished {
             return None;
         }
+        // What has come through a pipe is there, and more will not come.
+        if self.options.is_stopped() && is_file(&self.path) {
+            self.interrupt();
+            return None;
+        }
         let framing = self.framing.clone();
         let first_record = self.records;
         let mut wanted = BATCH_BYTES;
@@ -133,7 +154,12 @@ impl Capture {
                 continue;
             }
             let at_end = !self.end.is_open() || stop.is_some_and(|error| !error.is_truncated());
-            if at_end && let Some(stop) = stop {
+            if at_end && !is_file(&self.path) && self.options.is_stopped() {
+                // A pipe that is no longer read looks like one that has ended.
+                self.offset_bytes += cut as u64;
+                self.interrupt();
+                self.offset_bytes -= cut as u64;
+            } else if at_end && let Some(stop) = stop {
                 self.note = Some(self.why(cut, &stop));
             } else if let End::Failed(error) = &self.end {
                 // The decompressor failed exactly at a record end.
@@ -161,7 +187,27 @@ impl Capture {
     /// What was read, after the last batch.
     #[must_use]
     pub fn ending(&self) -> Ending {
-        Ending { digests: self.source.digests(), note: self.note.clone() }
+        let mut digests = self.source.digests();
+        if self.interrupted {
+            // Of what was read ahead, which is neither the file nor what counts.
+            digests.xxh3_128.clear();
+            digests.sha256 = None;
+        }
+        Ending { digests, note: self.note.clone(), interrupted: self.interrupted }
+    }
+
+    /// Ends it where it is.
+    fn interrupt(&mut self) {
+        self.finished = true;
+        self.interrupted = true;
+        let read_bytes = self.source.digests().length_bytes;
+        let of = std::fs::metadata(&self.path).ok().filter(std::fs::Metadata::is_file);
+        let of = of.map(|file| format!(" ({read_bytes} of the {} bytes of the file were read)", file.len()));
+        self.note = Some(format!(
+            "interrupted: analysed up to offset {}{}; what follows does not count",
+            self.offset_bytes,
+            of.unwrap_or_default()
+        ));
     }
 
     /// Reads until `wanted` bytes are there or the source ends; of one that grows, what it has.
@@ -239,6 +285,7 @@ impl Capture {
             let link_type = interface.link_type.to_string();
             return Err(InputError::LinkType { path: self.path.clone(), link_type, why });
         }
+        self.header = head[..header_bytes].to_vec();
         self.buffer.copy_within(header_bytes..self.filled, 0);
         self.filled -= header_bytes;
         self.offset_bytes = header_bytes as u64;
@@ -315,8 +362,14 @@ fn early_end(error: &io::Error, offset_bytes: u64) -> String {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         format!("truncated_input: the compressed file ends too early, at offset {offset_bytes} of its content: {error}")
     } else {
-        format!("read_error: reading failed at offset {offset_bytes}: {error}; what follows was not read")
+        format!(
+            "read_error: reading failed at offset {offset_bytes}: {error}; what follows was not read: check the disk that it lies on, and analyse it again"
+        )
     }
+}
+
+fn is_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.is_file())
 }
 
 /// The error without its position, which callers state in bytes of the file.

@@ -128,7 +128,7 @@ impl Follower {
             if self.patience.is_over() {
                 return None;
             }
-            let Ending { digests, note: why } = self.current.ending();
+            let Ending { digests, note: why, .. } = self.current.ending();
             self.length_bytes += digests.length_bytes;
             self.notes.extend(why.map(|why| format!("{}: {why}", path.display())));
             self.notes.truncate(MAX_NOTES);
@@ -154,7 +154,7 @@ impl Follower {
 
     /// How the last file ended. That it ends inside a record is no wonder where the end was asked for.
     pub(super) fn ending(&self) -> Ending {
-        let Ending { mut digests, note } = self.current.ending();
+        let Ending { mut digests, note, .. } = self.current.ending();
         if self.done.len() > 1 || self.file.is_some() && self.length_bytes > 0 {
             // The last file's bytes are counted already where it has ended; digests are of one file.
             digests.length_bytes = self.length_bytes + if self.file.is_some() { digests.length_bytes } else { 0 };
@@ -163,7 +163,7 @@ impl Follower {
         }
         let own = note.filter(|_| !self.patience.is_over() && self.notes.is_empty());
         let notes = || (!self.notes.is_empty()).then(|| self.notes.join("; "));
-        Ending { digests, note: own.or_else(notes) }
+        Ending { digests, note: own.or_else(notes), interrupted: false }
     }
 }
 
@@ -321,14 +321,14 @@ impl Read for Tail {
 }
 
 /// What comes from a FIFO. It is read by a thread of its own, which may wait for ever: whoever waits for it need not.
-struct Piped {
+pub(super) struct Piped {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: io::Cursor<Vec<u8>>,
     patience: Patience,
 }
 
 impl Piped {
-    fn new(place: PathBuf, patience: Patience) -> Self {
+    pub(super) fn new(place: PathBuf, patience: Patience) -> Self {
         let (send, chunks) = bounded(CHUNKS);
         std::thread::spawn(move || {
             let opened: io::Result<Box<dyn Read>> = if is_stdin(&place) {

@@ -98,7 +98,8 @@ pub enum InputError {
 
 /// Opens all inputs and reads each up to its first packet.
 pub fn open(paths: &[PathBuf], options: &SourceOptions) -> Result<Vec<Capture>, InputError> {
-    let open = |(index, path): (usize, &PathBuf)| Capture::open(index as u32, path, Source::open(path, options)?);
+    let open =
+        |(index, path): (usize, &PathBuf)| Capture::open(index as u32, path, Source::open(path, options)?, options);
     paths.iter().enumerate().map(open).collect()
 }
 

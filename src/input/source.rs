@@ -1,11 +1,13 @@
 //! Bytes of one input: opened, counted, digested, and decompressed by what they start with.
 
+use super::follow::{Patience, Piped};
 use super::{InputError, is_stdin};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -29,6 +31,15 @@ pub struct SourceOptions {
     pub sha256: bool,
     /// Counts the bytes read of all inputs, for a progress bar.
     pub bytes_read: Arc<AtomicU64>,
+    /// Set from outside: what was read until then is all that counts. `None` where reading is not to be ended early.
+    pub stop: Option<Arc<AtomicBool>>,
+}
+
+impl SourceOptions {
+    /// True where the end was asked for.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
 }
 
 /// Length and digests of the bytes read, compressed as they are.
@@ -83,10 +94,17 @@ impl<R: Read> Read for Tallied<R> {
 impl Source {
     /// Opens a path, or standard input for `-`.
     pub(super) fn open(path: &Path, options: &SourceOptions) -> Result<Self, InputError> {
-        let raw: Box<dyn Read + Send> = if is_stdin(path) {
+        let failed = |source| InputError::Open { path: path.to_owned(), source };
+        let may_wait = || {
+            let kind = std::fs::metadata(path).ok().map(|found| found.file_type());
+            is_stdin(path) || kind.is_some_and(|kind| kind.is_fifo() || kind.is_char_device())
+        };
+        let raw: Box<dyn Read + Send> = if let Some(stop) = options.stop.as_ref().filter(|_| may_wait()) {
+            // A read that waits for ever would hold up the end too.
+            Box::new(Piped::new(path.to_owned(), Patience { stop: Arc::clone(stop), until_now: false }))
+        } else if is_stdin(path) {
             Box::new(io::stdin())
         } else {
-            let failed = |source| InputError::Open { path: path.to_owned(), source };
             let file = File::open(path).map_err(failed)?;
             if file.metadata().map_err(failed)?.is_dir() {
                 return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));

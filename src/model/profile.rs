@@ -77,6 +77,9 @@ pub struct Input {
     /// Its clock, where it was held against another input's.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub clock: Option<ClockRow>,
+    /// The analysis was interrupted before the end of this input; a note says where.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub interrupted: bool,
     /// Counts over this input alone.
     pub coverage: Coverage,
 }

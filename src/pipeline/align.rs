@@ -128,7 +128,7 @@ fn sample(
     let batches_per_round = pool.current_num_threads() * 2;
     let readers = Readers::start(input::open(&own, &source)?, batches_per_round);
     let mut sights: Vec<Sights> = own.iter().map(|_| Sights::new(own.len())).collect();
-    let decode = decode::Options { check_icrc: false, ..decode::Options::default() };
+    let decode = decode::Options { check_icrc: false, payload: false, ..decode::Options::default() };
     pool.install(|| {
         loop {
             let batches = readers.next(batches_per_round);

@@ -44,12 +44,25 @@ pub(super) fn run(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Finished, Error> {
     let bytes_read = Arc::new(AtomicU64::new(0));
-    let source = SourceOptions { xxh3: options.xxh3, sha256: options.sha256, bytes_read: Arc::clone(&bytes_read) };
-    let captures = input::open(paths, &source)?;
+    let source = SourceOptions {
+        xxh3: options.xxh3,
+        sha256: options.sha256,
+        bytes_read: Arc::clone(&bytes_read),
+        stop: options.stop.clone(),
+    };
+    let is_stopped = || options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
+    let captures = match input::open(paths, &source) {
+        Err(_) if is_stopped() => return Err(Error::Interrupted),
+        opened => opened?,
+    };
     let pool = pool(options.threads)?;
     let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
     let report = || progress(bytes_read.load(Ordering::Relaxed));
-    let (aligned, sights) = align::align(paths, options, &pool, &source, &report)?;
+    let (aligned, sights) = match align::align(paths, options, &pool, &source, &report) {
+        // Of what has come through pipes nothing is lost.
+        _ if is_stopped() && paths.iter().any(|path| align::is_file(path)) => return Err(Error::Interrupted),
+        aligned => aligned?,
+    };
     let decode = decode_options(&captures, options, aligned.clocks.clone());
     let window_ns = (decode.from_ns, decode.to_ns);
     let mut inputs: Vec<Input> = captures.iter().map(describe).collect();
@@ -76,6 +89,7 @@ pub(super) fn run(
         input.length_bytes = ending.digests.length_bytes;
         input.xxh3_128 = ending.digests.xxh3_128;
         input.sha256 = ending.digests.sha256;
+        input.interrupted = ending.interrupted;
         notes.extend(ending.note.iter().map(|note| format!("{}: {note}", input.name)));
         ending_notes.push(ending.note);
     }
@@ -101,7 +115,11 @@ pub(super) fn run(
             parts::write(&Head::new(&inputs, options), &rests, &ended)
         });
         let transits = align::transits(aligned, options, window_ns);
-        let mut finished = conclude(ended, inputs, notes, transits, options)?;
+        let is_cut = inputs.iter().any(|input| input.interrupted);
+        let mut finished = match conclude(ended, inputs, notes, transits, options) {
+            Err(Error::NoInfiniband { .. }) if is_cut => return Err(Error::Interrupted),
+            finished => finished?,
+        };
         finished.profile.parts = parts.transpose()?;
         Ok(finished)
     })
@@ -122,6 +140,7 @@ pub(super) fn input(path: &Path, format: &str) -> Input {
         pairs_seen_once: 0,
         pairs_seen_twice: 0,
         clock: None,
+        interrupted: false,
         coverage: Coverage::default(),
     }
 }

@@ -10,7 +10,7 @@ use super::spill::Spill;
 use super::{Error, Options};
 use crate::flow::ConnectionEnd;
 use crate::model::profile::{CmRow, Input};
-use crate::model::{ConnectionKey, Coverage, Marks, Profile};
+use crate::model::{ConnectionKey, Coverage, Marks, Profile, printable};
 use crate::ranks::{self, Belief, Witnesses};
 use crate::reduce::{self, Drawn, Ending, InputPartial, Untimed};
 use std::collections::BTreeMap;
@@ -96,6 +96,12 @@ pub(super) fn conclude(
         return Err(no_infiniband(&coverage));
     }
     notes.extend(bounds.notes());
+    if !options.read_payload {
+        notes.push(
+            "payload was not looked at (--no-payload): no MPI messages, ranks or connection management messages"
+                .to_owned(),
+        );
+    }
     if settled.continued > 0 {
         notes.push(format!(
             "{} connections go on from one input to the next: a message that lies across the end of a file is incomplete, and a packet that \
@@ -154,10 +160,11 @@ pub(super) fn conclude(
     let mut profile = Profile {
         inputs,
         coverage,
-        notes,
+        // They name files, and these may be called anything.
+        notes: notes.iter().map(|note| printable(note)).collect(),
         bin_ns,
         latency_bin_ns,
-        mpi_read: options.read_mpi,
+        mpi_read: options.read_mpi && options.read_payload,
         times_read: options.read_mpi && options.read_times,
         names: options.names.clone(),
         leaves: options.leaves.clone(),

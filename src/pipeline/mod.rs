@@ -23,7 +23,7 @@ mod parts;
 mod spill;
 mod watch;
 
-pub use crate::profile::{MessageWriter, Writer, is_profile, read as load};
+pub use crate::profile::{MessageWriter, Writer, is_profile, read as load, was_profile};
 pub use crate::ranks::rankmap::{parse as parse_rankmap, quoted};
 pub use adapt::adapt;
 pub use analysis::analyze;
@@ -41,6 +41,8 @@ use crate::model::profile::RankRow;
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Width of the timeline's bins unless another is asked for: 10 ms.
 pub const DEFAULT_BIN_NS: i64 = 10_000_000;
@@ -69,6 +71,8 @@ pub struct Options {
     pub read_health: bool,
     /// Verify the ICRC of every packet that was captured whole.
     pub check_icrc: bool,
+    /// Look into payload at all: without, there are no MPI messages, ranks nor connection management messages.
+    pub read_payload: bool,
     /// Compute XXH3-128 of the inputs, which a profile keeps.
     pub xxh3: bool,
     /// Compute SHA-256 beside it.
@@ -92,6 +96,8 @@ pub struct Options {
     pub found_clocks: Option<BTreeMap<PathBuf, (Clock, u64)>>,
     /// Keep what [`merge`] needs. Takes the whole of the captures: no window.
     pub keep_parts: bool,
+    /// Set from outside: ends the analysis early, with what was read until then. `None` where that is not wanted.
+    pub stop: Option<Arc<AtomicBool>>,
 }
 
 impl Options {
@@ -112,6 +118,7 @@ impl Default for Options {
             read_sizes: true,
             read_health: true,
             check_icrc: true,
+            read_payload: true,
             xxh3: true,
             sha256: false,
             from: None,
@@ -123,6 +130,7 @@ impl Default for Options {
             clocks: BTreeMap::new(),
             found_clocks: None,
             keep_parts: false,
+            stop: None,
         }
     }
 }
@@ -156,6 +164,9 @@ pub enum Error {
     /// The worker threads could not be started.
     #[error("cannot start the worker threads: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
+    /// It was told to stop before anything was counted.
+    #[error("interrupted before any InfiniBand packet was counted; nothing was written")]
+    Interrupted,
     /// Messages could not be put aside.
     #[error("single messages cannot be put aside in a temporary file: {0}; set TMPDIR to a folder with more room")]
     Spill(std::io::Error),
@@ -191,6 +202,7 @@ fn decode_options(captures: &[Capture], options: &Options, clocks: Vec<Option<Cl
     let start_ns = captures.iter().enumerate().filter_map(first_time_ns).min().unwrap_or(0);
     decode::Options {
         check_icrc: options.check_icrc,
+        payload: options.read_payload,
         from_ns: options.from.map_or(i64::MIN, |moment| moment.absolute_ns(start_ns)),
         to_ns: options.to.map_or(i64::MAX, |moment| moment.absolute_ns(start_ns)),
         clocks,

@@ -46,6 +46,9 @@ pub(super) struct Settings {
     health: bool,
     icrc: bool,
     align: bool,
+    /// Parts written before there was this had been looked into.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    no_payload: bool,
 }
 
 impl Settings {
@@ -59,6 +62,7 @@ impl Settings {
             health: options.read_health,
             icrc: options.check_icrc,
             align: options.align,
+            no_payload: !options.read_payload,
         }
     }
 
@@ -68,6 +72,7 @@ impl Settings {
         (options.read_mpi, options.read_times) = (self.mpi, self.times);
         (options.read_sizes, options.read_health) = (self.sizes, self.health);
         (options.check_icrc, options.align) = (self.icrc, self.align);
+        options.read_payload = !self.no_payload;
     }
 
     /// The option of `analyze` in which two differ, if they do.
@@ -78,6 +83,7 @@ impl Settings {
             (self.times == other.times, "--no-times"),
             (self.icrc == other.icrc, "--no-icrc"),
             (self.align == other.align, "--no-align"),
+            (self.no_payload == other.no_payload, "--no-payload"),
         ];
         let differs = same.into_iter().find_map(|(is_same, option)| (!is_same).then_some(option));
         differs.or((self != other).then_some("what is kept"))

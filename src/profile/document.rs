@@ -101,7 +101,7 @@ impl Document {
         let profile = Profile {
             inputs: self.inputs,
             coverage: self.coverage,
-            notes: self.notes,
+            notes: self.notes.iter().map(|note| printable(note)).collect(),
             bin_ns: self.bin_ns,
             latency_bin_ns: self.latency_bin_ns,
             mpi_read: self.mpi_read,
@@ -109,7 +109,7 @@ impl Document {
             names: self.endpoints.iter().filter_map(|entry| said(entry, &entry.name)).collect(),
             leaves: self.endpoints.iter().filter_map(|entry| said(entry, &entry.leaf)).collect(),
             ibscope: printable(&self.ibscope),
-            ranks: self.ranks,
+            ranks: self.ranks.into_iter().map(|row| RankRow { evidence: printable(&row.evidence), ..row }).collect(),
             ..Profile::default()
         };
         (profile, self.tables)

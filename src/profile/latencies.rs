@@ -150,11 +150,9 @@ mod tests {
         [5, 9].into_iter().for_each(|ns| recorder.record(ns));
         let timing = TimingKey { interval: Interval::Acknowledged, verb: Verb::Send, size: SizeClass::of(64) };
         let rows = [LatencyRow { connection: 0, timing, histogram: recorder.finish() }];
-        let folder = tempfile::tempdir().unwrap();
         let written = |name: &str, frame: DataFrame| {
-            let path = folder.path().join(name);
-            tables::write(&path, Ok(frame)).unwrap();
-            let bytes = std::fs::read(&path).unwrap();
+            let path = std::path::PathBuf::from(name);
+            let bytes = tables::bytes(&path, Ok(frame)).unwrap();
             (path, bytes)
         };
         let read_with = |min_ns: u64| {

@@ -34,6 +34,7 @@ use document::{Document, TableDigest};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Version of the format that this program writes and reads.
@@ -51,6 +52,9 @@ const LATENCY_TIMELINE: &str = "latency_timeline.parquet";
 const HEALTH: &str = "health.parquet";
 const CM: &str = "cm.parquet";
 const PARTS: &str = "parts.bin";
+
+/// Who may read a new profile: the folder keeps everybody else out.
+const FOR_OWNER: u32 = 0o700;
 
 /// Everything that a profile may hold.
 const FILES: [&str; 12] = [
@@ -132,6 +136,14 @@ pub enum ProfileError {
         /// The file.
         path: PathBuf,
     },
+    /// One of its files cannot be read.
+    #[error("{}: cannot be read: {source}; if it is gone, analyse the captures again", path.display())]
+    Lacks {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// It keeps nothing to merge it by.
     #[error("{}: keeps nothing that it could be merged by; analyse its captures again with `analyze --partial`", path.display())]
     NoParts {
@@ -167,7 +179,8 @@ impl Writer {
             in_the_way(place)?;
         }
         let scratch = beside(place, "part");
-        fs::create_dir(&scratch).map_err(io_error(&scratch, "cannot be created"))?;
+        // What captures hold is not for everybody's eyes, and neither is what is made of them.
+        fs::DirBuilder::new().mode(FOR_OWNER).create(&scratch).map_err(io_error(&scratch, "cannot be created"))?;
         Ok(Self { place: place.to_owned(), scratch })
     }
 
@@ -188,8 +201,8 @@ impl Writer {
         let mut digests = BTreeMap::new();
         for (name, table) in tables.into_iter().chain(streams) {
             let path = self.scratch.join(name);
-            tables::write(&path, table)?;
-            let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;
+            let bytes = tables::bytes(&path, table)?;
+            fs::write(&path, &bytes).map_err(io_error(&path, "cannot be written"))?;
             digests.insert(name.to_owned(), TableDigest::of(&bytes));
         }
         if let Some(parts) = &profile.parts {
@@ -207,6 +220,7 @@ impl Writer {
         let replaces = self.place.exists();
         if replaces {
             in_the_way(&self.place)?;
+            self.take_over_permissions()?;
             fs::rename(&self.place, &old).map_err(io_error(&self.place, "cannot be replaced"))?;
         }
         if let Err(error) = fs::rename(&self.scratch, &self.place) {
@@ -220,6 +234,16 @@ impl Writer {
             fs::remove_dir_all(&old).map_err(io_error(&old, "cannot be removed"))?;
         }
         Ok(())
+    }
+}
+
+impl Writer {
+    /// Whoever may read the profile that is replaced may read what replaces it.
+    fn take_over_permissions(&self) -> Result<(), ProfileError> {
+        let found = fs::metadata(&self.place).map_err(io_error(&self.place, "cannot be read"))?;
+        let mode = found.permissions().mode() & 0o777;
+        fs::set_permissions(&self.scratch, fs::Permissions::from_mode(mode))
+            .map_err(io_error(&self.scratch, "its permissions cannot be set"))
     }
 }
 
@@ -259,6 +283,12 @@ pub fn is_profile(path: &Path) -> bool {
     serde_json::from_str::<document::Head>(&text).is_ok_and(|head| head.format == document::FORMAT)
 }
 
+/// True for a folder that has a document, whether that can be read or not.
+#[must_use]
+pub fn was_profile(path: &Path) -> bool {
+    path.join(DOCUMENT).is_file()
+}
+
 /// Reads what a profile keeps for a merge.
 pub fn read_parts(place: &Path) -> Result<Vec<u8>, ProfileError> {
     let (_, digests) = read_document(place)?;
@@ -288,7 +318,7 @@ fn read_file(
     digests: &BTreeMap<String, TableDigest>,
 ) -> Result<(PathBuf, Vec<u8>), ProfileError> {
     let path = place.join(name);
-    let bytes = fs::read(&path).map_err(io_error(&path, "cannot be read"))?;
+    let bytes = fs::read(&path).map_err(|source| ProfileError::Lacks { path: path.clone(), source })?;
     // Damaged Parquet can take its reader down, so it is not shown any.
     if digests.get(name) != Some(&TableDigest::of(&bytes)) {
         return Err(ProfileError::Damaged { path });

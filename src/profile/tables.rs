@@ -9,7 +9,6 @@ use polars::error::PolarsError;
 use polars::prelude::{
     Column, DataFrame, NamedFrom, ParquetCompression, ParquetReader, ParquetWriter, PolarsResult, SerReader, Series,
 };
-use std::fs::File;
 use std::io::Cursor;
 use std::path::Path;
 
@@ -196,13 +195,13 @@ pub(super) fn messages(rows: &[MessageRow], profile: &Profile) -> PolarsResult<D
     DataFrame::new(rows.len(), columns)
 }
 
-/// Writes a table.
-pub(super) fn write(path: &Path, table: PolarsResult<DataFrame>) -> Result<(), ProfileError> {
+/// A table as it is stored. Not written by polars itself, which does not pass on why a file cannot be written.
+pub(super) fn bytes(path: &Path, table: PolarsResult<DataFrame>) -> Result<Vec<u8>, ProfileError> {
     let failed = |source| ProfileError::Table { path: path.to_owned(), action: "written", source };
     let mut table = table.map_err(failed)?;
-    let file = File::create(path).map_err(super::io_error(path, "cannot be created"))?;
-    ParquetWriter::new(file).with_compression(COMPRESSION).finish(&mut table).map_err(failed)?;
-    Ok(())
+    let mut bytes = Vec::new();
+    ParquetWriter::new(&mut bytes).with_compression(COMPRESSION).finish(&mut table).map_err(failed)?;
+    Ok(bytes)
 }
 
 /// Reads the table of connections. `path` is for errors, here and below.

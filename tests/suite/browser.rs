@@ -6,6 +6,7 @@ mod perfetto;
 mod times;
 
 use crate::python::{run, venv};
+use crate::runs::decompressed;
 use crate::tools::{ibscope, result, sample, samples_folder};
 use ibscope::crosscheck::{self, Clocks, Crosscheck, Pair, Sums, Verdict};
 use ibscope::model::profile::{ConnectionRow, RankRow, Repeated, Repeats, TimelineRow, Traffic};
@@ -193,6 +194,8 @@ fn a_profile_is_shown_as_a_whole() {
 /// A name that would do something if it were markup.
 const EVIL: &str = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
 
+const EVIL_FILE: &str = "<img src=x onerror=\"document.title='owned'\">&lt;b&gt;.pcap";
+
 #[test]
 fn names_from_outside_stay_text() {
     if !has_browser() {
@@ -201,17 +204,29 @@ fn names_from_outside_stay_text() {
     let folder = tempfile::tempdir().expect("folder");
     let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
     fs::write(place("hosts.csv"), format!("endpoint,name\n17,{EVIL}\n18,</script><!--\n")).expect("hosts");
+    // A file of such a name that is cut short, so that a note names it.
+    let whole = decompressed(&sample("ucx-rc-ring2-loss1"));
+    let capture = folder.path().join(EVIL_FILE);
+    fs::write(&capture, &whole[..whole.len() - 10]).expect("capture");
     let page = place("report.html");
-    result(&["report", "-o", &page, "--hosts", &place("hosts.csv")], &[sample("ucx-rc-ring2-loss1")]);
+    result(&["report", "-o", &page, "--hosts", &place("hosts.csv")], &[&capture]);
     let seen = look(&["--names".as_ref(), page.as_ref()]);
     assert_eq!(seen["complaints"], serde_json::json!([]));
-    assert!(seen["title"].as_str().expect("title").starts_with("ucx-rc-ring2-loss1.pcap.zst"), "{}", seen["title"]);
+    assert!(seen["title"].as_str().expect("title").starts_with(EVIL_FILE), "{}", seen["title"]);
     // The data, the library and the page's own.
     assert_eq!((&seen["scripts"], &seen["images"]), (&serde_json::json!(3), &serde_json::json!(0)));
     let texts = seen["texts"].as_array().expect("texts");
     for name in [EVIL, "</script><!--"] {
         assert!(texts.iter().any(|text| text == name), "{name}: {texts:?}");
     }
+    let is_note =
+        |text: &Value| text.as_str().is_some_and(|text| text.contains(EVIL_FILE) && text.contains("truncated_input"));
+    assert!(texts.iter().any(is_note), "{texts:?}");
+    // Figures are opened by browsers too: text stays text.
+    let svg = place("matrix.svg");
+    result(&["matrix", "--svg", &svg, "--hosts", &place("hosts.csv")], &[&capture]);
+    let svg = fs::read_to_string(svg).expect("svg");
+    assert!(svg.contains("&lt;script&gt;") && !svg.contains("<script") && !svg.contains("<img"));
 }
 
 /// A job of so many ranks, one to a port and 64 ports to a leaf: each exchanges with its six neighbours on a grid, and one of each leaf with one of

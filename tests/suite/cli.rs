@@ -7,6 +7,8 @@ mod streams;
 mod tables;
 mod windows;
 
+pub(crate) use outputs::skipped;
+
 use crate::tools::result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! The program against recorded traffic, real tools and damaged files. One binary, so that polars is linked once.
 
 mod align;
+mod anonymize;
 mod architecture;
 mod browser;
 mod cli;
@@ -13,6 +14,8 @@ mod crosscheck;
 mod cuts;
 mod documents;
 mod fabric;
+#[cfg(target_os = "linux")]
+mod faults;
 mod floor;
 mod forms;
 mod framing;
@@ -31,6 +34,7 @@ mod notebooks;
 mod over_time;
 mod partial;
 mod phases;
+mod privacy;
 mod python;
 mod rates;
 mod recorded;

@@ -20,6 +20,8 @@ pub mod udcm;
 
 pub use tag::{Identity, Operation, TagLayout};
 
+use crate::ib::{Opcode, Service};
+
 /// How a library lays out the start of its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -76,6 +78,21 @@ pub enum Carrier {
     Write(u32),
     /// Unreliable datagram; the value is its `Q_Key`.
     Datagram(u32),
+}
+
+impl Carrier {
+    /// What carries the payload of the first packet of a request: SEND, WRITE without immediate data, or a datagram, whose `Q_Key` is needed. Nothing else
+    /// starts a message of an MPI library.
+    #[must_use]
+    pub fn of(opcode: Opcode, q_key: Option<u32>, dma_bytes: u32) -> Option<Self> {
+        if opcode.service() == Service::Ud {
+            q_key.map(Self::Datagram)
+        } else if opcode.is_write() {
+            (!opcode.has_immediate()).then_some(Self::Write(dma_bytes))
+        } else {
+            opcode.is_send().then_some(Self::Send)
+        }
+    }
 }
 
 /// The start of a transport message of an MPI library.

@@ -65,7 +65,8 @@ pub(in crate::cli) fn task(args: &SlurmTask) -> anyhow::Result<ExitCode> {
     tidy(part)?;
     let mut analyze = typed(part.capture, &part.profile, &plan.options)?;
     analyze.clocks = clocks;
-    let code = commands::analyze(&analyze)?;
+    // A task that is ended is done again, from the beginning: half a capture would be taken for all of it.
+    let code = commands::analyze_until(&analyze, None)?;
     // A capture that grew meanwhile is analysed again the next time.
     replace(&part.stamp, &serde_json::to_vec_pretty(&stamp)?)?;
     Ok(code)

@@ -18,7 +18,7 @@ use super::units::{bytes, counted, group, span as duration};
 use super::who::Label;
 use crate::model::link::Speed;
 use crate::model::profile::Repeats;
-use crate::model::{Health, Profile};
+use crate::model::{Health, Profile, printable};
 use pauses::{described as describe_pauses, json as pauses_json};
 use row::{Row, acknowledged_requests, plain_acks, rows, slowdown};
 use serde_json::{Map, Value, json};
@@ -202,7 +202,11 @@ fn describe(profile: &Profile, speed: Option<&Speed>, rows: &[Row<'_>]) -> Vec<(
     for input in profile.inputs.iter().filter(|input| input.coverage.missing_packets > 0) {
         put(
             "",
-            format!("{} lacks {} packets that another input has", input.name, group(input.coverage.missing_packets)),
+            format!(
+                "{} lacks {} packets that another input has",
+                printable(&input.name),
+                group(input.coverage.missing_packets)
+            ),
         );
     }
     if health.one_sided_packets > 0 {

@@ -143,6 +143,7 @@ mod tests {
             pairs_seen_once: 0,
             pairs_seen_twice: 0,
             clock: None,
+            interrupted: false,
             coverage: Coverage::default(),
         };
         let profile = Profile { inputs: vec![input], notes: vec![EVIL.to_owned()], ..Profile::default() };

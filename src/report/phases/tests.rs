@@ -56,6 +56,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         pairs_seen_once: 0,
         pairs_seen_twice: 10,
         clock: None,
+        interrupted: false,
         coverage: Coverage::default(),
     };
     Profile { inputs: vec![input], ranks: ranks.collect(), connections, timeline, bin_ns: BIN_NS, ..Profile::default() }

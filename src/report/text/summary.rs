@@ -2,7 +2,7 @@
 
 use super::{Style, gist};
 use crate::model::profile::RankRow;
-use crate::model::{Coverage, Profile};
+use crate::model::{Coverage, Profile, printable};
 use crate::report::ranks::evidence;
 use crate::report::totals::Totals;
 use crate::report::units::{bytes, group, utc};
@@ -68,7 +68,7 @@ fn inputs(lines: &mut Lines, profile: &Profile) {
             _ => "; some pairs stand twice (both ports mirrored)",
         };
         let format = &input.format;
-        lines.put("input", &format!("{}: {}, {format}{copies}", input.name, bytes(input.length_bytes)));
+        lines.put("input", &format!("{}: {}, {format}{copies}", printable(&input.name), bytes(input.length_bytes)));
     }
     if let Some(more) = profile.inputs.len().checked_sub(MAX_INPUTS).filter(|&more| more > 0) {
         lines.put("", &format!("and {more} more"));

@@ -42,7 +42,7 @@ fn allowed(program: &str, arguments: &[&str]) -> bool {
 }
 
 #[allow(clippy::print_stderr, reason = "a test that does not run says so")]
-fn skipped(why: &str) {
+pub(crate) fn skipped(why: &str) {
     eprintln!("SKIPPED: {why}");
 }
 

@@ -1,0 +1,153 @@
+//! The container: the records of a file in their places, and of what stands around them only what is needed to read them.
+
+use super::{Anonymizer, Error, Tally};
+use crate::input::{self, SourceOptions};
+use crate::model::Batch;
+use ibscope_parsers::frame::{Framing, Item};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Block types of pcapng.
+const SECTION: u32 = 0x0A0D_0D0A;
+const INTERFACE: u32 = 1;
+const OBSOLETE_PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const STATISTICS: u32 = 5;
+const ENHANCED_PACKET: u32 = 6;
+/// Options of an interface that its times cannot be read without: resolution, offset.
+const INTERFACE_OPTIONS: [u16; 2] = [9, 14];
+/// Options of statistics that are counters: received, dropped by the interface, accepted, dropped by the system, delivered.
+const STATISTICS_OPTIONS: [u16; 5] = [4, 5, 6, 7, 8];
+
+impl Anonymizer {
+    /// Anonymizes one capture. What was counted is of this one alone.
+    pub fn file(&mut self, path: &Path, place: &Path, out: &mut dyn Write) -> Result<Tally, Error> {
+        self.tally = Tally::default();
+        let failed = |source: io::Error| Error::Output { path: place.to_owned(), source };
+        let captures = input::open(&[path.to_owned()], &SourceOptions::default())?;
+        let mut bytes = Vec::new();
+        for mut capture in captures {
+            out.write_all(&header(capture.header())).map_err(failed)?;
+            let mut is_big = false;
+            let mut spare = Vec::new();
+            while let Some(batch) = capture.next_batch(std::mem::take(&mut spare)) {
+                bytes.clear();
+                self.batch(&batch, &mut is_big, &mut bytes);
+                out.write_all(&bytes).map_err(failed)?;
+                spare = batch.bytes;
+            }
+            self.tally.ended_early = capture.ending().note;
+        }
+        Ok(std::mem::take(&mut self.tally))
+    }
+
+    fn batch(&mut self, batch: &Batch, is_big: &mut bool, out: &mut Vec<u8>) {
+        let mut framing = batch.framing.clone();
+        let mut rest = batch.bytes.as_slice();
+        // The framing has accepted these bytes before.
+        while let Some((item, length)) =
+            Some(rest).filter(|rest| !rest.is_empty()).and_then(|rest| framing.next(rest).ok())
+        {
+            let Some((whole, after)) = rest.split_at_checked(length) else { break };
+            rest = after;
+            if let Item::Record(record) = &item {
+                self.tally.records += 1;
+                let mut data = record.data.to_vec();
+                if let Err(why) = self.record(&mut data, record.link_type, record.original_bytes) {
+                    *self.tally.dropped.entry(why).or_default() += 1;
+                    continue;
+                }
+                let offset = record.data.as_ptr().addr() - whole.as_ptr().addr();
+                match &framing {
+                    Framing::Pcap(_) => {
+                        out.extend(&whole[..offset]);
+                        out.extend(&data);
+                    }
+                    Framing::Pcapng(_) => {
+                        // Behind the data stand options: comments, digests ...
+                        let body = [whole.get(8..offset).unwrap_or_default(), &data].concat();
+                        block(number(*is_big, whole, 0), &body, *is_big, out);
+                    }
+                }
+            } else if let Framing::Pcapng(_) = &framing {
+                self.block(whole, is_big, out);
+            }
+        }
+    }
+
+    /// A block of pcapng that holds no packet.
+    fn block(&mut self, whole: &[u8], is_big: &mut bool, out: &mut Vec<u8>) {
+        if whole.get(..4) == Some(&SECTION.to_be_bytes()) {
+            *is_big = whole.get(8..12) == Some(&[0x1A, 0x2B, 0x3C, 0x4D]);
+        }
+        let body = whole.get(8..whole.len().saturating_sub(4)).unwrap_or_default();
+        let kind = number(*is_big, whole, 0);
+        // Bytes before the options, and the options that stay.
+        let (fixed, wanted): (usize, &[u16]) = match kind {
+            // Byte order, version; the length is no longer what it was.
+            SECTION => (16, &[]),
+            INTERFACE => (8, &INTERFACE_OPTIONS),
+            STATISTICS => (12, &STATISTICS_OPTIONS),
+            _ => {
+                self.tally.dropped_blocks += 1;
+                return;
+            }
+        };
+        let mut kept = body.get(..fixed).unwrap_or_default().to_vec();
+        if kind == SECTION {
+            kept.truncate(8);
+            kept.extend([0xFF; 8]);
+        }
+        let options = body.get(fixed..).unwrap_or_default();
+        kept.extend(some_options(options, wanted, *is_big));
+        block(kind, &kept, *is_big, out);
+    }
+}
+
+/// The header of a classic file: its zone and accuracy of times, which nobody uses, are cleared. None of pcapng.
+fn header(old: &[u8]) -> Vec<u8> {
+    let mut header = old.to_vec();
+    if let Some(unused) = header.get_mut(8..16) {
+        unused.fill(0);
+    }
+    header
+}
+
+/// The options of these codes, and the end of options where there are any.
+fn some_options(mut options: &[u8], wanted: &[u16], is_big: bool) -> Vec<u8> {
+    let mut kept = Vec::new();
+    while let Some((head, rest)) = options.split_first_chunk::<4>() {
+        let half = |a, b| if is_big { u16::from_be_bytes([a, b]) } else { u16::from_le_bytes([a, b]) };
+        let (code, length) = (half(head[0], head[1]), usize::from(half(head[2], head[3])));
+        let padded = length.next_multiple_of(4);
+        let Some(value) = rest.get(..padded).filter(|_| code != 0) else { break };
+        if wanted.contains(&code) {
+            kept.extend(head);
+            kept.extend(&value[..length]);
+            kept.resize(kept.len().next_multiple_of(4), 0);
+        }
+        options = &rest[padded..];
+    }
+    if !kept.is_empty() {
+        kept.extend([0; 4]);
+    }
+    kept
+}
+
+fn number(is_big: bool, bytes: &[u8], at: usize) -> u32 {
+    let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).copied().unwrap_or_default();
+    if is_big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+}
+
+/// Appends a block.
+fn block(kind: u32, body: &[u8], is_big: bool, out: &mut Vec<u8>) {
+    debug_assert!([SECTION, INTERFACE, OBSOLETE_PACKET, SIMPLE_PACKET, STATISTICS, ENHANCED_PACKET].contains(&kind));
+    let padded = body.len().next_multiple_of(4);
+    let word = |value: u32| if is_big { value.to_be_bytes() } else { value.to_le_bytes() };
+    let total = word(padded as u32 + 12);
+    out.extend(word(kind));
+    out.extend(total);
+    out.extend(body);
+    out.resize(out.len() + padded - body.len(), 0);
+    out.extend(total);
+}

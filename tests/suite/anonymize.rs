@@ -1,0 +1,359 @@
+//! `ibscope anonymize`: what the results show is what the captures show, under other names; and nothing else is left in them.
+
+use crate::runs;
+use crate::tools::{Blocks, Raw, ibscope, in_parallel, result, sample, walk};
+use ibscope::model::Profile;
+use ibscope::pipeline::{Options, analyze};
+use ibscope_parsers::Endpoint;
+use ibscope_parsers::frame::LinkType;
+use ibscope_parsers::ib::crc::{icrc, verify_icrc, verify_vcrc};
+use ibscope_parsers::ib::{CrcVerdict, Packet};
+use ibscope_parsers::link::{Located, Location, locate};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One run of each stack, of several processes per node, with loss, with connections by RDMA CM and by datagrams, and of perftest.
+const RUNS: [&str; 14] = [
+    "mpich-rc-mixed-2x2",
+    "ompi-ofi-ring2",
+    "ompi-openib-bt.S-4x1",
+    "ompi-openib-eagerrdma-ring2",
+    "ompi-openib-mixed-2x2",
+    "ompi-rc-coll-2x2",
+    "ompi-rc-loss1-ring2",
+    "ompi-rc-mixed-2x2",
+    "ompi-ud-ring2",
+    "perf-atomic-lat",
+    "perf-cm-write-lat",
+    "perf-read-lat",
+    "perf-ud-send-lat",
+    "scorep-ompi-rc-halo-4x1",
+];
+
+/// Runs the command; gives the endpoints of the result by what they were, and what it said.
+fn anonymized(captures: &[PathBuf], output: &Path, names: &Path) -> (BTreeMap<Endpoint, Endpoint>, String) {
+    let text = |path: &Path| path.to_str().expect("path").to_owned();
+    let mut arguments = vec!["anonymize".to_owned(), "--threads".to_owned(), "1".to_owned()];
+    arguments.extend(["-o".to_owned(), text(output), "--names".to_owned(), text(names)]);
+    arguments.extend(captures.iter().map(|path| text(path)));
+    let ran = ibscope(&arguments);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
+    let table = fs::read_to_string(names).expect("names");
+    let row = |line: &str| {
+        let (new, old) = line.split_once(',').expect("two fields");
+        (old.parse().expect("endpoint"), new.parse().expect("endpoint"))
+    };
+    (table.lines().skip(1).map(row).collect(), ran.stderr)
+}
+
+fn analyzed(paths: &[PathBuf]) -> Profile {
+    analyze(paths, &Options { xxh3: false, ..Options::default() }, &|_| {}).expect("analysis")
+}
+
+/// A profile as lines that do not depend on the order of endpoints, which `name` names.
+fn lines(profile: &Profile, name: &dyn Fn(Endpoint) -> Endpoint) -> BTreeMap<&'static str, Vec<String>> {
+    let connection = |index: u32| {
+        let row = &profile.connections[index as usize];
+        format!(
+            "{:?} {:?} {:?} {} {:?} {:?}",
+            name(row.src),
+            name(row.dst),
+            row.kind,
+            row.service,
+            row.dest_qp,
+            row.src_qp
+        )
+    };
+    let mut tables: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+    let mut add = |table, line: String| tables.entry(table).or_default().push(line);
+    for (index, row) in profile.connections.iter().enumerate() {
+        let times = (row.first_time_ns, row.last_time_ns);
+        let sums = (&row.traffic, &row.repeats, &row.stack, &row.src_qp_evidence);
+        add("connections", format!("{}: {times:?} {sums:?}", connection(index as u32)));
+    }
+    for row in &profile.ranks {
+        let endpoint: Endpoint = row.endpoint.parse().expect("endpoint");
+        let mut row = row.clone();
+        row.endpoint.clear();
+        add("ranks", format!("{:?} {row:?}", name(endpoint)));
+    }
+    for row in &profile.cm {
+        let (src, dst) = (name(row.src), name(row.dst));
+        let rest = (
+            &row.message,
+            row.local_comm_id,
+            row.remote_comm_id,
+            row.qpn,
+            row.starting_psn,
+            row.service_id,
+            row.world_rank,
+        );
+        add("cm", format!("{src:?} {dst:?} {} {rest:?}", row.time_ns));
+    }
+    fn rest<T: Debug>(row: &T, connection: u32) -> String {
+        format!("{row:?}").replacen(&format!("connection: {connection},"), "", 1)
+    }
+    macro_rules! table {
+        ($($table:ident),*) => {
+            $(for row in &profile.$table {
+                add(stringify!($table), format!("{}: {}", connection(row.connection), rest(row, row.connection)));
+            })*
+        };
+    }
+    table!(timeline, collectives, latencies, sizes, health);
+    for row in profile.streams.iter().flatten() {
+        add("streams", format!("{}: {}", connection(row.connection), rest(row, row.connection)));
+    }
+    tables.values_mut().for_each(|lines| lines.sort());
+    tables
+}
+
+fn assert_same(case: &str, old: &Profile, new: &Profile, names: &BTreeMap<Endpoint, Endpoint>) {
+    let named =
+        lines(old, &|endpoint| *names.get(&endpoint).unwrap_or_else(|| panic!("{case}: {endpoint} has no name")));
+    let found = lines(new, &|endpoint| endpoint);
+    assert_eq!(named.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>(), "{case}");
+    for (table, lines) in &named {
+        for (expected, found) in lines.iter().zip(&found[table]) {
+            assert_eq!(found, expected, "{case}: {table}");
+        }
+        assert_eq!(lines.len(), found[table].len(), "{case}: {table}");
+    }
+    let counts = |profile: &Profile| {
+        let coverage = &profile.coverage;
+        let checks = [coverage.icrc_ok, coverage.icrc_bad, coverage.vcrc_ok, coverage.vcrc_bad];
+        (coverage.infiniband, coverage.truncated, coverage.mirror_copies, coverage.management, checks)
+    };
+    assert_eq!(counts(new), counts(old), "{case}");
+    assert!(names.iter().any(|(old, new)| old != new), "{case}: nothing has changed");
+}
+
+#[test]
+fn runs_show_the_same_under_other_names() {
+    in_parallel(&RUNS, |_, name| {
+        let run = runs::named(name);
+        // Native InfiniBand as a sink sees it, and RoCE as each port does.
+        for captures in [vec![run.sink()], run.every_node()] {
+            let folder = tempfile::tempdir().expect("folder");
+            let output = folder.path().join("out");
+            fs::create_dir(&output).expect("folder");
+            let (names, _) = anonymized(&captures, &output, &folder.path().join("names.csv"));
+            let results: Vec<PathBuf> =
+                captures.iter().map(|path| output.join(path.file_name().expect("name"))).collect();
+            assert_same(name, &analyzed(&captures), &analyzed(&results), &names);
+        }
+    });
+}
+
+/// The packet of a record, where there is one.
+fn packet(link_type: u16, data: &[u8]) -> Option<Location> {
+    match locate(LinkType(link_type), data, data.len() as u32) {
+        Ok(Located::Infiniband(location)) => Some(location),
+        _ => None,
+    }
+}
+
+const MARK: &[u8] = b"SECRETWORD";
+
+/// Writes the mark over and over into what the data of the packets of a classic file may be: all of a payload that starts no message, and what comes behind
+/// the longest envelope in one that does; and computes the ICRC anew. Gives the file and the number of marks.
+fn planted(file: &[u8]) -> (Vec<u8>, usize) {
+    /// No header of a library is longer.
+    const ENVELOPE_BYTES: usize = 96;
+    let link_type = crate::tools::link_type(file);
+    let mut marked = file.to_vec();
+    let mut marks = 0;
+    for record in walk(file) {
+        let data = &mut marked[record.place.start + 16..record.place.end];
+        let Some(location) = packet(link_type, data) else { continue };
+        let Ok(found) = Packet::parse_lax(data, &location) else { continue };
+        let begins = found.bth.opcode.is_request() && (found.bth.opcode.is_first() || found.bth.opcode.is_only());
+        let start = found.payload_offset + if begins { ENVELOPE_BYTES } else { 0 };
+        let end = (found.payload_offset + found.payload_bytes).min(data.len());
+        if found.bth.dest_qp.is_management()
+            || start + MARK.len() > end
+            || verify_icrc(data, &location) != CrcVerdict::Ok
+        {
+            continue;
+        }
+        for place in data[start..end].chunks_exact_mut(MARK.len()) {
+            place.copy_from_slice(MARK);
+            marks += 1;
+        }
+        let sum = icrc(location.framed, data, &location).expect("whole");
+        let end = location.end();
+        data[end - 4..end].copy_from_slice(&sum.to_le_bytes());
+    }
+    (marked, marks)
+}
+
+fn holds(bytes: &[u8], what: &[u8]) -> bool {
+    bytes.windows(what.len()).any(|window| window == what)
+}
+
+#[test]
+fn planted_words_and_addresses_are_gone_and_check_sums_fit() {
+    for name in ["ompi-rc-mixed-2x2", "ompi-openib-mixed-2x2", "ompi-ofi-ring2", "perf-send-lat", "perf-cm-write-lat"] {
+        let run = runs::named(name);
+        for capture in [run.sink(), run.node(1)] {
+            let folder = tempfile::tempdir().expect("folder");
+            let (file, marks) = planted(&runs::decompressed(&capture));
+            assert!(marks > 0 || name.starts_with("perf"), "{name}");
+            let path = folder.path().join("planted.pcap");
+            fs::write(&path, &file).expect("written");
+            let place = folder.path().join("out.pcap");
+            let (names, said) = anonymized(&[path.clone()], &place, &folder.path().join("names.csv"));
+            let new = fs::read(&place).expect("result");
+            assert!(!holds(&new, MARK) && !said.contains("SECRETWORD"), "{name}");
+            // What user and machine are called stands in wire-up messages, addresses in many places.
+            assert!(!holds(&new, b"node1") && !holds(&new, b"node2"), "{name}");
+            for address in [[10, 77, 0, 1], [10, 77, 0, 2]] {
+                assert!(!holds(&new, &address), "{name}: {address:?}");
+            }
+            let link_type = crate::tools::link_type(&file);
+            let old: Vec<Raw> =
+                walk(&file).into_iter().filter(|record| packet(link_type, record.data(&file)).is_some()).collect();
+            let records = walk(&new);
+            assert_eq!(records.len(), old.len(), "{name}: {said}");
+            for (record, old) in records.iter().zip(old) {
+                let (data, before) = (record.data(&new), old.data(&file));
+                assert_eq!(
+                    (record.time_ns, record.original_bytes, data.len()),
+                    (old.time_ns, old.original_bytes, before.len())
+                );
+                let (here, there) =
+                    (packet(link_type, data).expect("a packet"), packet(link_type, before).expect("a packet"));
+                assert_eq!(verify_icrc(data, &here), verify_icrc(before, &there), "{name}");
+                assert_eq!(verify_vcrc(data, &here), verify_vcrc(before, &there), "{name}");
+                assert_eq!((here.src, here.dst), (names[&there.src], names[&there.dst]), "{name}");
+                let ethernet = |data: &[u8]| <[u8; 12]>::try_from(&data[..12]).expect("addresses");
+                if link_type == 1 {
+                    assert_ne!(ethernet(data), ethernet(before), "{name}");
+                }
+            }
+        }
+    }
+}
+
+/// What tshark has to object to, and the check sums that it computes itself.
+fn objections(capture: &Path) -> BTreeMap<String, usize> {
+    let fields = ["_ws.malformed", "ip.checksum.status", "udp.checksum.status", "infiniband.bth.opcode"];
+    let mut tshark = Command::new("tshark");
+    // It takes any payload for RPC over RDMA that might be.
+    tshark.args(["--disable-protocol", "rpcordma"]);
+    tshark.args(["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "-n", "-T", "fields"]);
+    tshark.args(fields.iter().flat_map(|field| ["-e", field]));
+    let output = tshark.arg("-r").arg(capture).output().expect("tshark is installed (make deps)");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut lines = BTreeMap::new();
+    String::from_utf8(output.stdout)
+        .expect("text")
+        .lines()
+        .for_each(|line| *lines.entry(line.to_owned()).or_default() += 1);
+    lines
+}
+
+#[test]
+fn tshark_reads_the_result_as_it_reads_the_capture() {
+    for name in ["ompi-rc-coll-2x2", "ompi-openib-mixed-2x2", "perf-cm-write-lat"] {
+        let run = runs::named(name);
+        for capture in [run.sink(), run.node(1)] {
+            let folder = tempfile::tempdir().expect("folder");
+            let place = folder.path().join("out.pcap");
+            anonymized(&[capture.clone()], &place, &folder.path().join("names.csv"));
+            let plain = folder.path().join("plain.pcap");
+            fs::write(&plain, runs::decompressed(&capture)).expect("written");
+            // What is no InfiniBand packet is not in the result, and has no opcode.
+            let packets = |path: &Path| {
+                let mut found = objections(path);
+                found.retain(|line, _| !line.ends_with('\t'));
+                found
+            };
+            assert_eq!(packets(&place), packets(&plain), "{name}");
+            assert_eq!(objections(&place), packets(&place), "{name}: something else is in it");
+        }
+    }
+}
+
+#[test]
+fn names_of_pcapng_files_and_their_comments_are_dropped() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = runs::decompressed(&sample("perftest-read-lat"));
+    for big_endian in [false, true] {
+        let blocks = Blocks { big_endian };
+        let mut pcapng = blocks.section();
+        pcapng.extend(blocks.interface(
+            crate::tools::link_type(&file),
+            0,
+            &[(2, b"mlx5_0 of SECRETWORD"), (9, &[9]), (1, b"SECRETWORD")],
+        ));
+        // Names of hosts, and a comment behind a packet.
+        pcapng.extend(blocks.block(4, b"SECRETWORD in a name table.."));
+        for record in walk(&file) {
+            pcapng.extend(blocks.packet(0, record.time_ns.cast_unsigned(), record.data(&file), record.original_bytes));
+        }
+        pcapng.extend(blocks.block(0x0BAD, b"SECRETWORD"));
+        let path = folder.path().join("named.pcapng");
+        fs::write(&path, &pcapng).expect("written");
+        let place = folder.path().join("out.pcapng");
+        let (names, said) = anonymized(&[path.clone()], &place, &folder.path().join("names.csv"));
+        assert!(said.contains("2 blocks that hold no packet"), "{said}");
+        let new = fs::read(&place).expect("result");
+        assert!(!holds(&new, b"SECRETWORD"));
+        assert_same("pcapng", &analyzed(&[path]), &analyzed(&[place]), &names);
+    }
+}
+
+#[test]
+fn one_key_gives_one_name_and_other_keys_others() {
+    let folder = tempfile::tempdir().expect("folder");
+    let run = runs::named("perf-write-lat");
+    let ends = |key: Option<&str>, capture: &Path| {
+        let place = folder.path().join("out.pcap");
+        let place_text = place.to_str().expect("path");
+        let mut arguments = vec!["anonymize", "-o", place_text, capture.to_str().expect("path")];
+        arguments.extend(key.iter().flat_map(|key| ["--key", key]));
+        assert_eq!(ibscope(&arguments).code, 0);
+        let csv = result(&["matrix", "--format", "csv"], &[&place]);
+        csv.lines()
+            .skip(1)
+            .flat_map(|line| line.split(',').take(2).map(str::to_owned).collect::<Vec<_>>())
+            .collect::<Vec<_>>()
+    };
+    let one = ends(Some("one"), &run.sink());
+    assert_eq!(one, ends(Some("one"), &run.sink()));
+    assert_ne!(one, ends(Some("two"), &run.sink()));
+    assert_ne!(ends(None, &run.sink()), ends(None, &run.sink()), "a key that is drawn");
+}
+
+#[test]
+fn what_cannot_be_done_is_told() {
+    let folder = tempfile::tempdir().expect("folder");
+    let capture = sample("perftest-read-lat");
+    let capture = capture.to_str().expect("path");
+    let place = folder.path().join("x.pcap");
+    let place = place.to_str().expect("path");
+    for (arguments, code, expected) in [
+        (vec!["anonymize", capture], 2, "--output"),
+        (
+            vec!["anonymize", "-", "-o", place],
+            1,
+            "-: can be read once only, and anonymize reads twice: save it to a file first",
+        ),
+        (vec!["anonymize", capture, "-o", capture], 1, "the command reads it"),
+        (
+            vec!["anonymize", capture, capture, "-o", folder.path().to_str().expect("path")],
+            1,
+            "another capture has this name too",
+        ),
+        (vec!["anonymize", "/nowhere.pcap", "-o", place], 1, "/nowhere.pcap: cannot be opened"),
+    ] {
+        let ran = ibscope(&arguments);
+        assert_eq!(ran.code, code, "{}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("folder").count(), 0, "nothing is left");
+}
