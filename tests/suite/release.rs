@@ -87,6 +87,23 @@ fn the_manual_has_a_page_for_every_command() {
     assert!(ran.code == 1 && ran.stderr.contains("file: cannot be written"), "{}", ran.stderr);
 }
 
+/// `docs/commands.md` and the manual name the same exit codes.
+#[test]
+fn exit_codes_are_the_same_everywhere() {
+    let folder = tempfile::tempdir().expect("folder");
+    assert_eq!(ibscope(["manual", folder.path().to_str().expect("path")]).code, 0);
+    let page = fs::read_to_string(folder.path().join("ibscope.1")).expect("page");
+    let status = page.split("EXIT STATUS").nth(1).and_then(|rest| rest.split(".SH").next()).expect("section");
+    let in_manual: Vec<&str> = status.split(".TP\n").skip(1).filter_map(|entry| entry.lines().next()).collect();
+    let place = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/commands.md");
+    let text = fs::read_to_string(place).expect("document");
+    let table = text.split("## Exit codes").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("table");
+    let rows = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| code"));
+    let documented: Vec<&str> = rows.filter_map(|line| line.split('|').nth(1)).map(str::trim).collect();
+    assert_eq!(in_manual, documented);
+    assert!(documented.len() >= 5, "{documented:?}");
+}
+
 #[test]
 fn bash_completes_commands_options_and_values() {
     let folder = tempfile::tempdir().expect("folder");
