@@ -4,6 +4,8 @@
 # make bench  throughput, beside other tools where they are installed
 # make fuzz   every fuzz target for FUZZ_SECONDS (60), from the corpora in fuzz/
 # make soak   the large ones: captures of 2 GiB, a fabric of 2000 hosts
+# make dist   packages: .deb, .rpm, tarball; make static: one file without libraries
+# make release-check   what takes long and matters for a release: licences, advisories, the oldest Rust, cargo install, packages, a repeated build
 
 SHELL := /bin/sh
 CARGO ?= cargo
@@ -32,7 +34,10 @@ define install
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y --no-install-recommends $$missing; }
 endef
 
-.PHONY: all build build-deps demo crosscheck test deps lint unit docs bench soak fuzz
+# What packages of a release are made with.
+PACKAGING_PACKAGES := dpkg-dev rpm musl-tools groff man-db zsh fish
+
+.PHONY: all build build-deps demo crosscheck test deps lint unit docs bench soak fuzz dist static deny msrv reproducible install-check release-check packaging-deps
 
 all: build
 
@@ -106,3 +111,50 @@ fuzz: build-deps
 	$(call install,$(FUZZ_PACKAGES))
 	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/fuzz/instrument $(CARGO) build --release --locked -p ibscope-fuzz --features libfuzzer --bins
 	for target in $(FUZZ_TARGETS); do fuzz/run $$target $(FUZZ_SECONDS) $(FUZZ) || exit 1; done
+
+# PROGRAM: another program than the one that `make` builds, for example dist/ibscope-static.
+PROGRAM ?= target/release/ibscope
+
+dist: $(if $(filter target/release/ibscope,$(PROGRAM)),build)
+	packaging/dist.sh $(PROGRAM) dist
+
+STATIC_TARGET := x86_64-unknown-linux-musl
+
+static:
+	$(call install,musl-tools)
+	rustup target add $(STATIC_TARGET)
+	CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) build --release --locked --bin ibscope --features vendored-openssl --target $(STATIC_TARGET)
+	mkdir -p dist
+	strip --strip-debug -o dist/ibscope-static target/$(STATIC_TARGET)/release/ibscope
+	@if ldd dist/ibscope-static >/dev/null 2>&1; then echo "dist/ibscope-static is not static"; exit 1; fi
+	dist/ibscope-static --version
+
+# What a release is held against beside `make test`. Each takes minutes and builds much again, so it is not part of it.
+release-check: packaging-deps deny msrv install-check reproducible dist static
+	packaging/check.sh dist
+
+packaging-deps:
+	$(call install,$(PACKAGING_PACKAGES))
+
+# Without the network: make deny DENY_CHECKS="licenses bans sources". Advisories come from a repository of their own.
+DENY_CHECKS ?= licenses bans sources advisories
+
+deny:
+	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install cargo-deny --locked
+	$(CARGO) deny check $(DENY_CHECKS)
+
+# The oldest Rust that Cargo.toml promises.
+MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+
+msrv: build-deps
+	rustup toolchain install $(MSRV) --profile minimal
+	CARGO_TARGET_DIR=target/msrv $(CARGO) +$(MSRV) check --workspace --all-targets --locked
+
+install-check: build-deps
+	rm -rf target/install-check
+	$(CARGO) install --path . --locked --root target/install-check
+	target/install-check/bin/ibscope analyze $(SAMPLE)
+
+# Two builds in two folders give the same bytes.
+reproducible: build-deps
+	packaging/reproducible.sh

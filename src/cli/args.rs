@@ -3,6 +3,7 @@
 mod compare;
 mod dataset;
 mod latency;
+mod manual;
 mod merge;
 mod phases;
 mod summary;
@@ -12,6 +13,7 @@ mod watch;
 pub(super) use compare::Compare;
 pub(super) use dataset::Dataset;
 pub(super) use latency::{Latency, LatencyFormat, View};
+pub(super) use manual::{Completions, Manual};
 pub(super) use merge::Merge;
 pub(super) use phases::{Phases, PhasesView};
 pub(super) use summary::Summary;
@@ -86,6 +88,10 @@ pub(super) enum Command {
     /// What Slurm runs before and after a job, and how that is installed
     #[command(subcommand)]
     Hook(super::hook::Hook),
+    /// Print what a shell needs to complete ibscope's commands and options
+    Completions(Completions),
+    /// Write the manual: pages for `man`, one for each command
+    Manual(Manual),
 }
 
 /// Options of every command that reads.

@@ -16,6 +16,7 @@ mod hook;
 mod input;
 mod latency;
 mod manifest;
+mod manual;
 mod merge;
 mod messages;
 mod output;
@@ -63,6 +64,8 @@ pub fn main() -> ExitCode {
         Command::SlurmMerge(args) => slurm::merge(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
+        Command::Completions(args) => manual::completions(args),
+        Command::Manual(args) => manual::manual(args),
     };
     match result {
         Ok(code) => code,

@@ -84,6 +84,26 @@ pub(crate) fn a_job_is_captured_from_its_prolog_to_its_analysis() {
     let told = lab.told();
     println!("{told}");
     assert!(told.contains(&format!("job {id}: capturing: 2 captures, 8 ports mirrored")), "{told}");
+
+    by_hand(&lab);
+}
+
+/// What `docs/slurm.md` has a person do on idle nodes: start, look, stop.
+fn by_hand(lab: &Lab) {
+    let succeeds = |words: &[&str]| {
+        let ran = lab.capture(words);
+        assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.stdout, ran.stderr);
+        ran.stdout
+    };
+    let job = "77";
+    let before = lab.switch_calls().len();
+    succeeds(&["start", "--job", job, "--nodelist", "n[001-004]"]);
+    assert!(lab.captures_running().len() >= 2);
+    assert_eq!(lab.switch_calls().len() - before, 4);
+    assert!(succeeds(&["list"]).contains(job) && succeeds(&["status", "--job", job]).contains(job));
+    succeeds(&["stop", "--job", job]);
+    assert_eq!((lab.captures_running().len(), lab.switch_calls().len() - before), (0, 8));
+    clean(lab);
 }
 
 /// The plan of a job has its ports where `ibnetdiscover` has them, and planning changes nothing.

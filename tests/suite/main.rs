@@ -5,11 +5,14 @@ mod anonymize;
 mod architecture;
 mod browser;
 mod cli;
+mod columns;
 mod compare;
+mod compat;
 mod constructed;
 #[cfg(target_os = "linux")]
 mod crosscheck;
 mod cuts;
+mod documents;
 mod fabric;
 #[cfg(target_os = "linux")]
 mod faults;
@@ -37,6 +40,7 @@ mod properties;
 mod python;
 mod rates;
 mod recorded;
+mod release;
 mod runs;
 mod slurm;
 mod synthetic;

@@ -1,0 +1,50 @@
+#!/bin/sh
+# Looks at what packaging/dist.sh has made: the program of the .deb runs, the manual has no warnings, shells read the completions.
+# usage: packaging/check.sh FOLDER
+set -eu
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+tar --extract --gzip --file "$1"/ibscope-*.tar.gz --directory "$work" --strip-components=1
+ibscope=$work/bin/ibscope share=$work/share
+"$ibscope" analyze samples/openib-mixed-4x1.pcap.zst >/dev/null
+
+pages=0
+for page in "$share"/man/man1/*.gz; do
+	zcat "$page" >"$work/page.1"
+	said=$(groff -man -ww -z -Tutf8 "$work/page.1" 2>&1)
+	[ -z "$said" ] || { echo "$page: $said"; exit 1; }
+	man -l "$work/page.1" | grep -q 'EXIT STATUS'
+	pages=$((pages + 1))
+done
+echo "$pages manual pages, no warnings"
+
+# bash completes a command, an option of it, and a value.
+completed() {
+	bash -c '. "$1"; COMP_WORDS=($2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=(); _ibscope ibscope "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"; printf "%s " "${COMPREPLY[@]}"' \
+		completed "$share/bash-completion/completions/ibscope" "$1"
+}
+[ "$(completed 'ibscope mat')" = 'matrix ' ]
+[ "$(completed 'ibscope matrix --traf')" = '--traffic ' ]
+[ "$(completed 'ibscope matrix --traffic col')" = 'collective ' ]
+echo "bash completes"
+if command -v zsh >/dev/null; then zsh -n "$share/zsh/vendor-completions/_ibscope" && echo "zsh reads its completions"; fi
+if command -v fish >/dev/null; then
+	[ "$(fish -c "source $share/fish/vendor_completions.d/ibscope.fish; complete -C 'ibscope collec'" | cut -f1)" = collectives ] && echo "fish completes"
+fi
+
+deb=$(echo "$1"/ibscope_*.deb)
+if [ -e "$deb" ]; then
+	dpkg-deb --extract "$deb" "$work/deb"
+	cmp "$work/deb/usr/bin/ibscope" "$ibscope"
+	(cd "$work/deb" && dpkg-deb --info "$deb" md5sums >"$work/sums" && md5sum --quiet --check "$work/sums")
+	# Everything that it links comes with what it depends on, and this system has that.
+	if ldd "$ibscope" >/dev/null 2>&1; then dpkg-deb --field "$deb" Depends | grep 'libc6 (>=' | grep -q libssl; fi
+	echo ".deb: the same program, sums fit, it depends on: $(dpkg-deb --field "$deb" Depends)"
+fi
+rpm=$(echo "$1"/ibscope-*.rpm)
+if [ -e "$rpm" ]; then
+	rpm --query --list --package "$rpm" | grep -q '^/usr/bin/ibscope$'
+	rpm --checksig --nosignature "$rpm" | grep -q 'digests OK'
+	echo ".rpm: digests fit"
+fi

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Lays out what is installed: the program, its manual, completions for bash, zsh and fish, and documents.
+# usage: packaging/stage.sh PROGRAM FOLDER
+set -eu
+cd "$(dirname "$0")/.."
+program=$1 root=$2/usr
+share=$root/share
+mkdir -p "$root/bin" "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/vendor-completions" \
+	"$share/fish/vendor_completions.d" "$share/doc/ibscope"
+install -m 755 "$program" "$root/bin/ibscope"
+# Debugging symbols are half of the file, and nobody has the sources beside it.
+strip --strip-debug "$root/bin/ibscope"
+"$program" manual "$share/man/man1" 2>/dev/null
+gzip -9nf "$share/man/man1"/*.1
+"$program" completions bash >"$share/bash-completion/completions/ibscope"
+"$program" completions zsh >"$share/zsh/vendor-completions/_ibscope"
+"$program" completions fish >"$share/fish/vendor_completions.d/ibscope.fish"
+mkdir -p "$share/doc/ibscope/docs"
+install -m 644 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE src/report/figure/DEJAVU-LICENSE.txt "$share/doc/ibscope"
+install -m 644 docs/* "$share/doc/ibscope/docs"
+# Whatever the umask is, a package is the same.
+find "$2" -type d -exec chmod 755 {} +
+find "$2" -type f ! -path "$root/bin/*" -exec chmod 644 {} +

@@ -1,0 +1,75 @@
+//! `ibscope completions` and `ibscope manual`: what shells and `man` know of the command line, made from the one definition in `args`.
+
+use super::args::{Cli, Completions, Manual};
+use super::{files, output};
+use clap::CommandFactory as _;
+use clap_mangen::Man;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+const NAME: &str = env!("CARGO_PKG_NAME");
+
+/// What the pages have in common, behind what clap knows: the promises of `cli`.
+const COMMON: &str = r#".SH "EXIT STATUS"
+.TP
+0
+complete
+.TP
+1
+failed: standard error says why, and what to do
+.TP
+2
+the command line cannot be understood
+.TP
+3
+a result was written, but less than \fB\-\-min\-coverage\fR percent of the records could be decoded
+.TP
+4
+\fBcrosscheck\fR, or \fBreport \-\-trace\fR, found a difference that nothing explains
+.TP
+130, 143
+ended early by SIGINT or SIGTERM: what was read until then was written
+.SH ENVIRONMENT
+.TP
+NO_COLOR
+set and not empty: no colours, unless \fB\-\-color always\fR asks for them
+"#;
+
+/// Prints the completions of a shell.
+pub(super) fn completions(args: &Completions) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
+    output::results(|out| out.write_all(&script))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes `ibscope.1`, and a page for each command, into a folder.
+pub(super) fn manual(args: &Manual) -> anyhow::Result<ExitCode> {
+    fs::create_dir_all(&args.folder).map_err(|error| files::unwritten(&args.folder, &error))?;
+    let mut cli = Cli::command();
+    cli.build();
+    let mut pages = 0;
+    write(&cli, &args.folder, &mut pages)?;
+    output::say(&format!("{pages} pages written to {}", args.folder.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(command: &clap::Command, folder: &Path, pages: &mut usize) -> anyhow::Result<()> {
+    // Built commands have their full names for usage lines; a page is named alike, with dashes.
+    let name = command.get_bin_name().unwrap_or(NAME).replace(' ', "-");
+    let titled = command.clone().display_name(name.clone());
+    let man = Man::new(titled)
+        .title(name.clone())
+        .manual("ibscope")
+        .source(format!("{NAME} {}", env!("CARGO_PKG_VERSION")))
+        .date("");
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    page.extend_from_slice(COMMON.as_bytes());
+    let place = folder.join(format!("{name}.1"));
+    fs::write(&place, page).map_err(|error| files::unwritten(&place, &error))?;
+    *pages += 1;
+    let commands = command.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help");
+    commands.into_iter().try_for_each(|command| write(command, folder, pages))
+}
