@@ -104,6 +104,12 @@ fn without_digests(made: &mut BTreeMap<String, Vec<u8>>) {
             bytes.drain(..12 + 24 + stored as usize);
             assert!(bytes.len() > 1000, "shards follow");
         }
+        if name.ends_with("profile.json") {
+            // The head of the parts holds the digests, compressed: it may be some bytes longer.
+            let mut document: serde_json::Value = serde_json::from_slice(bytes).expect("json");
+            document["tables"].as_object_mut().expect("tables").remove("parts.bin");
+            *bytes = document.to_string().into_bytes();
+        }
         // Tables and figures hold no digest.
         if ["json", "html", "stdout"].iter().any(|kind| name.contains(kind)) {
             let text = String::from_utf8_lossy(bytes).into_owned();
