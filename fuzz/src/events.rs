@@ -39,7 +39,7 @@ impl<'a, 'b> Events<'a, 'b> {
     /// Four queue pairs with four others, on three nodes.
     pub(crate) fn new(frame: Frame, input: &'a mut Unstructured<'b>) -> Self {
         let queue = |index: u8| {
-            let (one, other) = if index / 2 % 2 == 0 { (1, 2) } else { (3, 1) };
+            let (one, other) = if (index / 2).is_multiple_of(2) { (1, 2) } else { (3, 1) };
             let ends = if index.is_multiple_of(2) { (one, other) } else { (other, one) };
             // At the end of the numbers, so that they come round.
             Queue { ends, dest_qp: 0x10 + u32::from(index), psn: 0xFF_FFF0, asked_psn: 0xFF_FFF0 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// # Panics
 /// Where the ways differ in what they have counted.
 pub fn run(bytes: &[u8]) {
-    scratch::file("fuzz.pcap", bytes, |path| drop(whole(&[path.to_owned()], bytes.len() % 8 == 0)));
+    scratch::file("fuzz.pcap", bytes, |path| drop(whole(&[path.to_owned()], bytes.len().is_multiple_of(8))));
 }
 
 /// Everything that can be done with captures; `figures` are drawn where wanted.

@@ -15,11 +15,11 @@ pub fn run(bytes: &[u8]) {
     let path = Path::new("table.csv");
     let named = |error: String| assert!(error.contains("table.csv") && error.len() < 1000, "{error}");
     match pipeline::parse_hosts(path, &text) {
-        Ok(names) => adapted(Options { names, ..Options::default() }),
+        Ok(names) => adapted(&Options { names, ..Options::default() }),
         Err(error) => named(error.to_string()),
     }
     match pipeline::parse_rankmap(path, &text) {
-        Ok(rows) => adapted(Options { rankmap: Some(rows), ..Options::default() }),
+        Ok(rows) => adapted(&Options { rankmap: Some(rows), ..Options::default() }),
         Err(error) => named(error.to_string()),
     }
     if let Ok(clocks) = pipeline::parse_clocks(&text) {
@@ -42,9 +42,9 @@ pub fn run(bytes: &[u8]) {
 }
 
 /// A profile shown with what the table says.
-fn adapted(options: Options) {
+fn adapted(options: &Options) {
     let mut profile = base::PLAIN.clone();
-    if pipeline::adapt(&mut profile, &options).is_ok() {
+    if pipeline::adapt(&mut profile, options).is_ok() {
         let _ = ibscope::report::ranks::ranks_table(&profile);
         let matrix = ibscope::report::matrix::matrix;
         let _ = matrix(&profile, ibscope::report::By::Rank, ibscope::report::matrix::Selection::All).total();

@@ -165,11 +165,14 @@ fn a_flipped_bit_costs_one_packet() {
     }
 }
 
+/// Opcode, PSN, receiver's queue pair, extension headers, source and destination.
+type Packet = (u8, u32, u32, Vec<u8>, (u16, u16));
+
 /// A megabyte of packets, each of which asks for as much as it can.
 struct Hostile {
     name: &'static str,
-    /// Opcode, PSN, receiver's queue pair, extension headers, source and destination of packet number so.
-    packet: fn(u32) -> (u8, u32, u32, Vec<u8>, (u16, u16)),
+    /// The packet of this number.
+    packet: fn(u32) -> Packet,
     /// Nanoseconds between two.
     step_ns: u64,
 }
