@@ -84,8 +84,9 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
 
-# One profile for everything, so that polars is built once. The documentation's examples first: nextest's closing line
-# is to be the last one.
+# One profile for everything, so that polars is built once. The crates of this repository alone are built without optimisation: that would take longer than all tests,
+# and another ten minutes. `make build` makes the program as it is meant to be. The documentation's examples first: nextest's closing line is to be the last one.
+unit: export CARGO_PROFILE_RELEASE_OPT_LEVEL = 0
 unit:
 	$(CARGO) test --release --workspace --doc --locked
 	$(CARGO) nextest run --release --workspace --locked
