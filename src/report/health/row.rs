@@ -241,8 +241,8 @@ pub(super) fn rows(profile: &Profile) -> Vec<Row<'_>> {
     let acks: HashMap<_, u64> = profile
         .health
         .iter()
-        .filter_map(|row| Some((profile.connections.get(row.connection as usize)?, &row.health)))
-        .map(|(connection, health)| (place(connection), plain_acks(health, &connection.repeats)))
+        .filter_map(|row| Some((profile.connections.get(row.connection as usize)?, row.health)))
+        .map(|(connection, health)| (place(connection), plain_acks(&health, &connection.repeats)))
         .collect();
     let requests_per_ack = |connection: &ConnectionRow, health: &Health| {
         let requests = acknowledged_requests(health, &connection.repeats);
@@ -250,12 +250,12 @@ pub(super) fn rows(profile: &Profile) -> Vec<Row<'_>> {
         let acks = acks.get(&back).copied().filter(|acks| *acks > 0 && requests > 0)?;
         Some(requests as f64 / acks as f64)
     };
-    let row = |HealthRow { connection, health }: &HealthRow| {
-        let connection = profile.connections.get(*connection as usize)?;
+    let row = |HealthRow { connection, health }: HealthRow| {
+        let connection = profile.connections.get(connection as usize)?;
         Some(Row {
             connection,
-            health: **health,
-            requests_per_ack: requests_per_ack(connection, health),
+            health,
+            requests_per_ack: requests_per_ack(connection, &health),
             endpoints: (ports.sender(connection), ports.receiver(connection)),
             ranks: (ranks.sender(connection), ranks.receiver(connection)),
         })
