@@ -21,7 +21,7 @@ pub(super) fn fill(profile: &mut Profile, connections: Vec<ConnectionTotals>, be
     profile.timeline.reserve_exact(count(&|connection| in_bins(&connection.bins).count()));
     profile.connections.reserve_exact(connections.len());
     let mut all_streams = Vec::new();
-    for (index, connection) in connections.into_iter().enumerate() {
+    for (index, connection) in given_up(connections).enumerate() {
         let key = &connection.key;
         let seen = connection.mpi.map(|seen| *seen).unwrap_or_default();
         let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);
@@ -108,6 +108,19 @@ pub(super) fn fill(profile: &mut Profile, connections: Vec<ConnectionTotals>, be
         }
         is_same
     });
+}
+
+/// The entries in order. What room they took is given up on the way.
+fn given_up<T>(mut entries: Vec<T>) -> impl Iterator<Item = T> {
+    entries.reverse();
+    std::iter::from_fn(move || {
+        let next = entries.pop();
+        // Each time that it is an eighth, so that what is moved stays in proportion.
+        if entries.len() < entries.capacity() / 8 * 7 {
+            entries.shrink_to_fit();
+        }
+        next
+    })
 }
 
 /// The sums of a connection, those of a bin together.
