@@ -157,15 +157,12 @@ fn packet(
     shards: &mut [Vec<PacketRecord>],
 ) {
     let Brief { location, bth, .. } = brief;
-    let kind = if bth.dest_qp.is_management() {
-        counts.counts.management += 1;
-        Kind::Management
-    } else if is_group(location.src) || is_group(location.dst) {
-        counts.counts.multicast += 1;
-        Kind::Multicast
-    } else {
-        Kind::Data
-    };
+    let kind = Kind::of(location.src, location.dst, bth.dest_qp);
+    match kind {
+        Kind::Data => {}
+        Kind::Management => counts.counts.management += 1,
+        Kind::Multicast => counts.counts.multicast += 1,
+    }
     counts.counts.infiniband += 1;
     counts.counts.truncated += u64::from(record.data.len() < location.start + location.ib_bytes);
     counts.counts.unknown_opcode += u64::from(!bth.opcode.is_known());
@@ -202,11 +199,6 @@ fn check(data: &[u8], location: &Location, counts: &mut Coverage) -> Marks {
 #[inline]
 fn time_ns(record: &Record<'_>) -> Option<i64> {
     record.time_ns.map(|time_ns| time_ns.clamp(PacketRecord::NO_TIME + 1, i64::MAX - 1))
-}
-
-#[inline]
-fn is_group(endpoint: Endpoint) -> bool {
-    endpoint.is_multicast() || endpoint.is_permissive()
 }
 
 /// The times of a batch's records, counted without asking at each whether it is the first.

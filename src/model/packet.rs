@@ -21,6 +21,20 @@ impl Kind {
     /// All kinds, in the order of their discriminants.
     pub const ALL: [Self; 3] = [Self::Data, Self::Management, Self::Multicast];
 
+    /// What a packet between these endpoints, to this queue pair, is counted as.
+    #[must_use]
+    #[inline]
+    pub fn of(src: Endpoint, dst: Endpoint, dest_qp: Qpn) -> Self {
+        let is_group = |endpoint: Endpoint| endpoint.is_multicast() || endpoint.is_permissive();
+        if dest_qp.is_management() {
+            Self::Management
+        } else if is_group(src) || is_group(dst) {
+            Self::Multicast
+        } else {
+            Self::Data
+        }
+    }
+
     /// The name used in outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -248,7 +248,7 @@ impl Analysis {
         let mirror_copies = std::mem::replace(&mut live.coverage, input.coverage.clone()).mirror_copies;
         live.coverage.mirror_copies = mirror_copies;
         live.coverage.interface_drops = input.dropped();
-        live.coverage.not_followed = input.shards.iter().map(|shard| shard.not_followed).sum();
+        live.coverage.not_followed = input.not_followed();
         live
     }
 
@@ -305,11 +305,16 @@ impl InputState {
         self.drops.values().fold(0, |sum: u64, drops| sum.saturating_add(*drops))
     }
 
+    /// Packets of connections for which there was no room.
+    fn not_followed(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.not_followed).sum()
+    }
+
     /// All that is known of what was read.
     fn coverage(&self) -> Coverage {
         let (same_time, same_time_most, same_time_most_bytes) = self.stamps.together();
         let interface_drops = self.dropped();
-        let not_followed = self.shards.iter().map(|shard| shard.not_followed).sum();
+        let not_followed = self.not_followed();
         Coverage {
             interface_drops,
             not_followed,

@@ -166,7 +166,7 @@ impl Accumulator {
     /// Adds a packet.
     pub fn packet(&mut self, packet: &PacketRecord, seen: &Seen) {
         let index = seen.connection as usize;
-        while index >= self.partials.len() {
+        while self.partials.get(index).is_none() {
             self.partials.push(Partial::default());
         }
         let partial = &mut self.partials[index];

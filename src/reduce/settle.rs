@@ -218,13 +218,7 @@ impl One {
         let timings = times.recorders.into_iter().filter(|((sight, ..), _)| is_right(*sight));
         let mut settled: Few<(Option<Claim>, TimingKey), Histogram> = Few::default();
         for ((_, claim, key), recorder) in timings {
-            let histogram = recorder.finish();
-            match settled.get_mut(&(claim, key)) {
-                Some(settled) => settled.merge(&histogram),
-                None => {
-                    settled.or_insert_with((claim, key), || histogram);
-                }
-            }
+            settled.join((claim, key), recorder.finish(), |settled, histogram| settled.merge(&histogram));
         }
         let totals = ConnectionTotals {
             key,
