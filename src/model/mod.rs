@@ -30,7 +30,7 @@ pub use health::Health;
 pub use histogram::{Histogram, HistogramParts, Recorder};
 pub use live::Live;
 pub use message::{MessageRow, Moved, RawMessage};
-pub use packet::{InspectedPacket, Kind, Marks, PacketRecord};
+pub use packet::{InspectedPacket, Kind, Marks, Packet, PacketRecord, Packets};
 pub use paged::Paged;
 pub use profile::Profile;
 pub use rank_index::RankIndex;

@@ -6,7 +6,7 @@ use crate::decode;
 use crate::input::{self, Readers, SourceOptions};
 use crate::model::profile::Input;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{ClockRow, ConnectionKey, Interval, Recorder, TimingKey};
+use crate::model::{ClockRow, ConnectionKey, Interval, Packets, Recorder, TimingKey};
 use rayon::ThreadPool;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -138,7 +138,7 @@ fn sample(
             let draw = |batch: crate::model::Batch| {
                 let decoded = decode::decode(batch, &decode, 1);
                 let input = decoded.batch.input as usize;
-                (input, sights[input].draw(decoded.shards.iter().flatten()), decoded.batch.bytes)
+                (input, sights[input].draw(decoded.shards.iter().flat_map(Packets::iter)), decoded.batch.bytes)
             };
             let drawn: Vec<_> = batches.into_par_iter().map(draw).collect();
             for (input, drawn, bytes) in drawn {

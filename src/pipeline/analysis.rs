@@ -13,7 +13,7 @@ use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
 use crate::input::{self, Capture, Readers, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{Batch, Coverage, Kind, Live, Profile, Sample, Stamps};
+use crate::model::{Batch, Coverage, Kind, Live, Packet, Packets, Profile, Sample, Stamps};
 use crate::reduce::{self, Accumulator, Passage};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -169,7 +169,7 @@ struct Shard {
     cm_lost: u64,
     /// Packets of connections that are not followed.
     not_followed: u64,
-    /// What the packets have just shown, and the connections of the next: here so that their memory is used again.
+    /// What the packets have just shown, and the numbers of the connections that a batch has, `None` where there is no room: here so that their memory is used again.
     events: Events,
     known: Vec<Option<u32>>,
     /// Single messages, where they are asked for.
@@ -223,7 +223,7 @@ impl Analysis {
         let sights = self.sights.take();
         let decode = |batch| {
             let decoded = decode::decode(batch, options, SHARDS);
-            let drawn = sights.as_ref().map(|sights| sights.draw(decoded.shards.iter().flatten()));
+            let drawn = sights.as_ref().map(|sights| sights.draw(decoded.shards.iter().flat_map(Packets::iter)));
             (decoded, drawn)
         };
         let (next, ()) =
@@ -346,13 +346,23 @@ impl InputState {
 impl Shard {
     fn packets(&mut self, decoded: &Decoded, shard: usize) {
         let bytes = decoded.batch.bytes.as_slice();
-        let packets = decoded.shards.get(shard).map_or(&[][..], Vec::as_slice);
-        for packets in packets.chunks(AHEAD) {
-            self.tracker.look_ahead(packets, bytes, &mut self.known);
-            self.sums.look_ahead(&self.known);
-            for (packet, known) in packets.iter().zip(&self.known) {
-                match self.tracker.packet(packet, *known, bytes, &mut self.events) {
-                    Some(seen) => self.sums.packet(packet, &seen),
+        let Some(Packets { keys, records }) = decoded.shards.get(shard) else { return };
+        self.tracker.connections(keys, &mut self.known);
+        self.sums.grow(self.tracker.followed());
+        for records in records.chunks(AHEAD) {
+            self.tracker.look_ahead(records, &self.known, bytes);
+            if !self.tracker.is_near() {
+                self.sums.look_ahead(records, &self.known);
+            }
+            for record in records {
+                // Slots were given together with the keys.
+                let slot = record.slot() as usize;
+                let packet = Packet { key: &keys[slot], record };
+                match self.known[slot] {
+                    Some(id) => {
+                        let seen = self.tracker.packet(packet, id, bytes, &mut self.events);
+                        self.sums.packet(record, &seen);
+                    }
                     None => self.not_followed += 1,
                 }
                 if packet.kind() == Kind::Management
