@@ -61,6 +61,17 @@ pub trait Then {
     fn then(self, brief: Brief) -> Self::Output;
 }
 
+/// Gives the packet back.
+struct Whole;
+
+impl Then for Whole {
+    type Output = Brief;
+
+    fn then(self, brief: Brief) -> Brief {
+        brief
+    }
+}
+
 /// An LRH behind a plain ERF header.
 #[derive(Clone, Copy, Debug)]
 pub struct Erf;
@@ -83,6 +94,17 @@ pub enum Content {
 }
 
 impl Brief {
+    /// What the [`Shape`] of its link type says of a record: `None` for one of another shape.
+    #[must_use]
+    pub fn quick(record: &Record<'_>) -> Option<Self> {
+        match record.link_type {
+            LinkType::ERF => Erf::quick(record.data, record.original_bytes, Whole),
+            LinkType::ETHERNET => Ethernet::quick(record.data, record.original_bytes, Whole),
+            LinkType::INFINIBAND => Native::quick(record.data, record.original_bytes, Whole),
+            _ => None,
+        }
+    }
+
     /// Any record.
     ///
     /// # Errors
@@ -232,28 +254,9 @@ mod tests {
         Record { time_ns: None, link_type, interface: 0, data, original_bytes }
     }
 
-    struct Whole;
-
-    impl Then for Whole {
-        type Output = Brief;
-
-        fn then(self, brief: Brief) -> Brief {
-            brief
-        }
-    }
-
-    fn quick(record: &Record<'_>) -> Option<Brief> {
-        match record.link_type {
-            LinkType::ERF => Erf::quick(record.data, record.original_bytes, Whole),
-            LinkType::ETHERNET => Ethernet::quick(record.data, record.original_bytes, Whole),
-            LinkType::INFINIBAND => Native::quick(record.data, record.original_bytes, Whole),
-            _ => None,
-        }
-    }
-
     /// Both ways say the same wherever the quick one says something.
     fn agree(record: &Record<'_>) -> bool {
-        let Some(brief) = quick(record) else { return false };
+        let Some(brief) = Brief::quick(record) else { return false };
         assert_eq!(Brief::read(record), Ok(Content::Infiniband(brief)), "{record:?}");
         true
     }
@@ -278,7 +281,7 @@ mod tests {
     fn every_opcode_has_its_word() {
         for (link_type, data) in samples() {
             let record_of = record(link_type, data, data.len() as u32);
-            let Some(found) = quick(&record_of) else { continue };
+            let Some(found) = Brief::quick(&record_of) else { continue };
             let bth_at = found.location.end() - found.location.ib_bytes
                 + if found.location.framed == Framed::Native { Lrh::LEN } else { 0 };
             for code in 0..=0xFF {

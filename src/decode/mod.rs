@@ -142,7 +142,6 @@ impl Decoder<'_> {
         counts.counts.records += records.len() as u64;
         times_ns.clear();
         times_ns.extend(records.iter().map(|record| time_ns(record).unwrap_or(PacketRecord::NO_TIME)));
-        let alike = times_ns.windows(2).any(|pair| pair[0] == pair[1]) || times_ns.contains(&PacketRecord::NO_TIME);
         if let Some(clock) = clock {
             let stamped = times_ns.iter_mut().filter(|time_ns| **time_ns != PacketRecord::NO_TIME);
             stamped.for_each(|time_ns| *time_ns = clock.corrected_ns(*time_ns));
@@ -156,15 +155,10 @@ impl Decoder<'_> {
             counts.counts.outside_window += (before - records.len()) as u64;
         }
         // As they were stamped: corrected, times that differ may become one.
-        let stamp = |record: &Record<'_>| {
+        for record in records {
             if let Some(time_ns) = record.time_ns {
                 counts.stamps.add(time_ns, record.original_bytes);
             }
-        };
-        match &records[..] {
-            // Each has a time of its own: of those between the first and the last one is as good as all.
-            [first, second, .., last] if !alike => [first, second, last].into_iter().for_each(stamp),
-            records => records.iter().for_each(stamp),
         }
     }
 }
