@@ -1,9 +1,12 @@
 //! One input, cut into batches at record ends.
 
+mod shared;
+
 use super::source::{Digests, Source, SourceOptions};
 use super::{InputError, format};
 use crate::model::Batch;
-use ibscope_parsers::frame::{Framing, Item, LinkType};
+use ibscope_parsers::frame::boundary::Probe;
+use ibscope_parsers::frame::{Framing, Item};
 use ibscope_parsers::{ErrorKind, ParseError};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -29,6 +32,8 @@ pub struct Capture {
     offset_bytes: u64,
     records: u64,
     first_time_ns: Option<i64>,
+    /// Tells record starts in the midst of a classic file.
+    probe: Option<Probe>,
     format: String,
     end: End,
     note: Option<String>,
@@ -38,6 +43,8 @@ pub struct Capture {
     options: SourceOptions,
     /// The end was asked for before this input had one.
     interrupted: bool,
+    /// [`BATCH_BYTES`], but for tests.
+    batch_bytes: usize,
 }
 
 /// Whether a source has ended, and how.
@@ -91,6 +98,7 @@ impl Capture {
             offset_bytes: 0,
             records: 0,
             first_time_ns: None,
+            probe: None,
             format: String::new(),
             end: End::Open,
             note: None,
@@ -98,6 +106,7 @@ impl Capture {
             eager,
             options,
             interrupted: false,
+            batch_bytes: BATCH_BYTES,
         };
         capture.fill(HEAD_BYTES);
         capture.detect()?;
@@ -141,7 +150,7 @@ impl Capture {
         }
         let framing = self.framing.clone();
         let first_record = self.records;
-        let mut wanted = BATCH_BYTES;
+        let mut wanted = self.up_to_multiple(self.filled + 1);
         loop {
             self.fill(wanted);
             let (cut, stop) = self.walk();
@@ -150,7 +159,7 @@ impl Capture {
                 && self.end.is_open()
             {
                 // A record larger than the buffer; `Framing` bounds what it can ask for.
-                wanted = needed.max(if self.eager { BATCH_BYTES } else { wanted * 2 });
+                wanted = self.up_to_multiple(needed);
                 continue;
             }
             let at_end = !self.end.is_open() || stop.is_some_and(|error| !error.is_truncated());
@@ -194,6 +203,13 @@ impl Capture {
             digests.sha256 = None;
         }
         Ending { digests, note: self.note.clone(), interrupted: self.interrupted }
+    }
+
+    /// How much has to be in the buffer for at least so many bytes. Reading ends at multiples of the size of a batch, so that how much was read
+    /// of a file that cannot be read on does not depend on who has cut what was before.
+    fn up_to_multiple(&self, least: usize) -> usize {
+        let end_bytes = self.offset_bytes + least as u64;
+        (end_bytes.next_multiple_of(self.batch_bytes as u64) - self.offset_bytes) as usize
     }
 
     /// Ends it where it is.
@@ -280,7 +296,7 @@ impl Capture {
         self.format = format::describe(head, &self.framing, self.source.compression);
         if let Framing::Pcap(_) = self.framing
             && let Some(interface) = self.framing.interfaces().first()
-            && let Some(why) = unusable(interface.link_type)
+            && let Some(why) = format::unusable(interface.link_type)
         {
             let link_type = interface.link_type.to_string();
             return Err(InputError::LinkType { path: self.path.clone(), link_type, why });
@@ -302,6 +318,7 @@ impl Capture {
                 match framing.next(&self.buffer[at..self.filled]) {
                     Ok((Item::Record(record), _)) => {
                         self.first_time_ns = record.time_ns;
+                        self.probe = Probe::new(&framing, &record);
                         if let Framing::Pcapng(_) = framing {
                             self.format =
                                 format::describe(&self.buffer[..self.filled], &framing, self.source.compression);
@@ -379,19 +396,5 @@ fn describe(error: &ParseError) -> String {
             format!("{} needs {needed} bytes and {available} are there", error.layer)
         }
         ErrorKind::Invalid { field, value } => format!("{} with {field} {value:#x}", error.layer),
-    }
-}
-
-/// Why captures of this link type cannot be analysed; `None` where they can.
-pub(super) fn unusable(link_type: LinkType) -> Option<&'static str> {
-    match link_type {
-        LinkType::ETHERNET | LinkType::RAW | LinkType::SLL | LinkType::ERF | LinkType::INFINIBAND | LinkType::SLL2 => {
-            None
-        }
-        LinkType::IPOIB => Some(
-            "holds IP packets without InfiniBand headers (no LRH, no BTH), so it shows no verbs or MPI traffic; capture \
-             with ibdump on the port instead",
-        ),
-        _ => Some("holds no InfiniBand or RoCE packets that ibscope knows; capture with ibdump or, for RoCE, tcpdump"),
     }
 }

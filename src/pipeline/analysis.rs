@@ -11,9 +11,9 @@ use super::{Error, Options, decode_options, pool};
 use crate::align::Sights;
 use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
-use crate::input::{self, Capture, Readers, SourceOptions};
+use crate::input::{self, Capture, Feed, Piece, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{Batch, Coverage, Kind, Live, Packet, Packets, Profile, Sample, Stamps};
+use crate::model::{Coverage, Kind, Live, Packet, Packets, Profile, Sample, Stamps};
 use crate::reduce::{self, Accumulator, Passage};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -69,23 +69,23 @@ pub(super) fn run(
     for (input, row) in inputs.iter_mut().zip(&aligned.rows) {
         input.clock.clone_from(row);
     }
-    let readers = Readers::start(captures, batches_per_round);
+    let mut feed = Feed::start(captures, batches_per_round);
     let mut analysis = Analysis::new(inputs.len(), options, depth);
     analysis.sights = align::drawn_meanwhile(paths, options).then(|| Sights::new(1));
     pool.install(|| {
         let mut decoded: Vec<Decoded> = Vec::new();
         loop {
-            let batches = readers.next(batches_per_round);
-            if batches.is_empty() && decoded.is_empty() {
+            let pieces = feed.next(batches_per_round);
+            if pieces.is_empty() && decoded.is_empty() {
                 break;
             }
-            analysis.step(batches, &mut decoded, &decode, &readers);
+            analysis.step(pieces, &mut decoded, &decode, &mut feed);
             report();
         }
     });
     let mut notes = align::notes(&inputs, &aligned, &align::streams(paths, options), options);
     let mut ending_notes = Vec::new();
-    for (input, ending) in inputs.iter_mut().zip(readers.finish()) {
+    for (input, ending) in inputs.iter_mut().zip(feed.finish()) {
         input.length_bytes = ending.digests.length_bytes;
         input.xxh3_128 = ending.digests.xxh3_128;
         input.sha256 = ending.digests.sha256;
@@ -212,13 +212,13 @@ impl Analysis {
         Self { inputs: (0..inputs).map(|_| input()).collect(), bounds: Bounds::new(options), sights: None }
     }
 
-    /// One round: these batches are decoded while the packets of those of the round before go on their way.
+    /// One round: these pieces are cut and decoded while the packets of those of the round before go on their way.
     pub(super) fn step(
         &mut self,
-        batches: Vec<Batch>,
+        pieces: Vec<Piece>,
         decoded: &mut Vec<Decoded>,
         options: &decode::Options,
-        readers: &Readers,
+        feed: &mut Feed,
     ) {
         let sights = self.sights.take();
         let decode = |batch| {
@@ -226,15 +226,31 @@ impl Analysis {
             let drawn = sights.as_ref().map(|sights| sights.draw(decoded.shards.iter().flat_map(Packets::iter)));
             (decoded, drawn)
         };
-        let (next, ()) =
-            rayon::join(|| batches.into_par_iter().map(decode).collect::<Vec<_>>(), || self.round(decoded));
-        let (next, drawn): (Vec<_>, Vec<_>) = next.into_iter().unzip();
-        self.sights = sights.map(|mut sights| {
-            drawn.into_iter().flatten().for_each(|drawn| sights.add(drawn));
-            sights
-        });
-        for used in std::mem::replace(decoded, next) {
-            readers.recycle(used.batch.bytes);
+        let cut = |piece: Piece| {
+            let (batches, receipt) = piece.cut();
+            (batches.into_par_iter().map(decode).collect::<Vec<_>>(), receipt)
+        };
+        let digest = |feed: &mut Feed| feed.digest(decoded.iter().map(|decoded| &decoded.batch));
+        let (next, _) = rayon::join(
+            || pieces.into_par_iter().map(cut).collect::<Vec<_>>(),
+            || rayon::join(|| self.round(decoded), || digest(feed)),
+        );
+        self.sights = sights;
+        for used in decoded.drain(..) {
+            feed.recycle(used.batch.bytes);
+        }
+        for (mut piece, receipt) in next {
+            let counts = feed.settle(receipt, piece.iter_mut().map(|(decoded, _)| &mut decoded.batch));
+            for (own, drawn) in piece {
+                if !counts {
+                    feed.recycle(own.batch.bytes);
+                    continue;
+                }
+                if let (Some(sights), Some(drawn)) = (&mut self.sights, drawn) {
+                    sights.add(drawn);
+                }
+                decoded.push(own);
+            }
         }
     }
 
