@@ -12,10 +12,10 @@ use crate::model::coverage::BatchCounts;
 use crate::model::{Batch, Clock, Coverage, Kind, Marks, PacketRecord, Packets};
 use deal::Dealer;
 use health::FLOW_CONTROL;
+use ibscope_parsers::brief::{Brief, Content, Erf, Ethernet, Native, Shape, Then};
 use ibscope_parsers::frame::{Item, LinkType, Record};
 use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc, verify_vcrc};
 use ibscope_parsers::link::{Location, NotInfiniband};
-use ibscope_parsers::brief::{Brief, Content, Erf, Ethernet, Native, Shape, Then};
 
 /// What to decode, and which part of the time.
 #[derive(Clone, Debug)]
@@ -129,7 +129,8 @@ impl Decoder<'_> {
         for (record, time_ns) in records.iter().zip(times_ns) {
             let place = (*time_ns, data_offset(bytes, record.data));
             let usual = Usual { record, place, options, counts: &mut counts.counts, packets };
-            let is_usual = record.link_type == S::LINK_TYPE && S::quick(record.data, record.original_bytes, usual).is_some();
+            let is_usual =
+                record.link_type == S::LINK_TYPE && S::quick(record.data, record.original_bytes, usual).is_some();
             if !is_usual {
                 unusual(record, place, options, counts, packets);
             }

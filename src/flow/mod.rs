@@ -30,8 +30,8 @@ pub use cm::connection_management;
 
 use crate::model::health::Observed;
 use crate::model::{
-    ConnectionKey, Introduction, Kind, Missing, MpiMessage, Packet, PacketRecord, Paged, RawMessage, Seen, Start, Timing, Turn,
-    Verb, Wireup,
+    ConnectionKey, Introduction, Kind, Missing, MpiMessage, Packet, PacketRecord, Paged, RawMessage, Seen, Start,
+    Timing, Turn, Verb, Wireup,
 };
 use assembly::Assembly;
 use echoes::Echoes;

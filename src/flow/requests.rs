@@ -130,7 +130,8 @@ impl Tracker {
     fn begin(&mut self, id: u32, packet: Packet<'_>, batch_bytes: &[u8], head: Option<Head>) -> Transport {
         let pair = packet.pair();
         let needs_target = packet.opcode().is_write() && self.asks_for_data(packet);
-        let target = needs_target.then(|| reth(packet.record, batch_bytes)).flatten().map(|reth| (reth.va, reth.dma_len));
+        let target =
+            needs_target.then(|| reth(packet.record, batch_bytes)).flatten().map(|reth| (reth.va, reth.dma_len));
         let message = Transport::new(packet.record, head, target);
         if self.follows_messages() {
             self.messages.begin(pair, id, &message);

@@ -378,11 +378,7 @@ mod tests {
         }
         let input = InputPartial {
             times_ns: Some((0, 0)),
-            connections: sums
-                .finish()
-                .into_iter()
-                .map(|sums| (key, (sums, Ending::default())))
-                .collect(),
+            connections: sums.finish().into_iter().map(|sums| (key, (sums, Ending::default()))).collect(),
         };
         let settled = settle(vec![input]);
         let connection = &settled.connections[0];
