@@ -202,3 +202,6 @@ fn stretch(input: usize, framing: Framing, cut: Cut) -> (Vec<Batch>, Outcome) {
     let batch = Batch { input: input as u32, bytes, framing, first_record: 0, offset_bytes: start_bytes };
     (vec![batch], outcome)
 }
+
+#[cfg(test)]
+mod tests;

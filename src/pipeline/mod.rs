@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! reader threads            rayon pool, in rounds                                   at the end
-//! input -> batches  ==>  round n+1: decode each batch    (parallel by batch)        settle copies and inputs
+//! input -> batches  ==>  round n+1: cut and decode       (parallel by batch)        settle copies and inputs
 //!                        round n:   flow + reduce        (parallel by input, shard) believe stacks, learn ranks
 //! ```
+//! Plain files have no reader: whoever decodes a stretch of one reads and cuts it.
 //! Both endpoints of a pair come to the same shard, so flows need no lock, and what a shard computes depends only on the
 //! order of the packets in their file: neither the number of threads nor where batches were cut changes a result.
 //! Memory is bounded by the batches of two rounds and by the state of connections.
