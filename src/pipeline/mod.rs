@@ -68,6 +68,8 @@ pub struct Options {
     pub max_cells: usize,
     /// Directed connections of each input that are followed at most. Packets of others are counted in the coverage alone.
     pub max_connections: usize,
+    /// Bytes of the content of each compressed input that are read at most.
+    pub max_decompressed_bytes: Option<u64>,
     /// Look for MPI envelopes.
     pub read_mpi: bool,
     /// Measure the times between packets; takes `read_mpi`, which tells what answers what.
@@ -121,6 +123,7 @@ impl Default for Options {
             bin_ns: Some(DEFAULT_BIN_NS),
             max_cells: DEFAULT_MAX_CELLS,
             max_connections: DEFAULT_MAX_CONNECTIONS,
+            max_decompressed_bytes: None,
             read_mpi: true,
             read_times: true,
             read_sizes: true,

@@ -75,6 +75,9 @@ pub fn read(path: &Path) -> Result<CubeProfile, TraceError> {
     }
     let text = archive.whole("anchor.xml").map_err(|error| broken(format!("anchor.xml cannot be read: {error}")))?;
     let text = String::from_utf8(text).map_err(|_| broken("anchor.xml is no text".to_owned()))?;
+    if !anchor::is_plain(&text) {
+        return Err(broken("anchor.xml has elements of more attributes than Cube knows".to_owned()));
+    }
     let document = Document::parse(&text).map_err(|error| broken(format!("anchor.xml cannot be read: {error}")))?;
     let anchor = Anchor::read(&document).ok_or_else(|| broken("anchor.xml lacks definitions".to_owned()))?;
     let tracer = if anchor.creator.starts_with("Score-P") {
