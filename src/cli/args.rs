@@ -326,7 +326,8 @@ pub(super) struct Rates {
     /// Keep pairs of these apart [default: all together]
     #[arg(long, value_enum)]
     pub(super) by: Option<ByArg>,
-    /// Width of the bins; those of a profile are shared out where it is no multiple of theirs [default: 10ms, or the profile's]
+    /// Width of the bins; those of a profile are shared out where it is no multiple of theirs [default: 10ms, or the profile's, or
+    /// wider where they would be more than a million]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
     /// What csv holds; json holds everything

@@ -25,7 +25,7 @@ mod watch;
 
 pub use crate::profile::{DatasetWriter, MessageWriter, Writer, is_profile, read as load, was_profile};
 pub use crate::ranks::hosts::parse as parse_hosts;
-pub use crate::ranks::rankmap::{parse as parse_rankmap, quoted};
+pub use crate::ranks::rankmap::parse as parse_rankmap;
 pub use adapt::adapt;
 pub use analysis::analyze;
 pub use merge::{Mismatch, clocks_csv, merge, parse_clocks};

@@ -11,6 +11,7 @@ mod anchor;
 
 use super::otf2::TraceError;
 use super::trace::{CollectiveKey, CollectiveSums, Trace, Tracer};
+use crate::model::quoted;
 use anchor::{Anchor, Call};
 use ibscope_parsers::tools::otf2_print::Collective;
 use roxmltree::Document;
@@ -229,7 +230,7 @@ impl Members {
             return Ok(());
         }
         if metric.data_type != "UINT64" || metric.kind != "EXCLUSIVE" {
-            return Err(Wrong::Type(format!("{} ({})", metric.data_type, metric.kind)));
+            return Err(Wrong::Type(quoted(&format!("{} ({})", metric.data_type, metric.kind))));
         }
         let index = self.whole(&index)?;
         let (is_big, places) = rows(&index, anchor.calls.len()).ok_or(Wrong::Damaged("the index cannot be read"))?;

@@ -3,22 +3,10 @@
 use super::{EVIL, EVIL_FILE, has_browser, look};
 use crate::crosscheck::Description;
 use crate::runs;
-use crate::tools::{ibscope, result};
+use crate::tools::{ibscope, result, sample};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-
-/// A manifest that calls the nodes of these LIDs so, and their adapters too.
-fn manifest(lids: &[u64]) -> String {
-    let port = |lid: &u64| {
-        json!({
-            "node": format!("{EVIL}{lid}"), "ca": EVIL, "port": 1, "port_guid": format!("{lid:#x}"), "lid": lid, "lmc": 0,
-            "leaf_guid": "0xb8599f0300001000", "leaf_port": lid
-        })
-    };
-    let ports: Vec<Value> = lids.iter().map(port).collect();
-    json!({ "version": 1, "job_id": 17, "ports": ports, "sinks": [] }).to_string()
-}
 
 fn place(path: &Path) -> &str {
     path.to_str().expect("path")
@@ -35,7 +23,8 @@ fn seen(page: &Path) -> Value {
     seen
 }
 
-/// Names of nodes that the fabric's tools gave, in a manifest; a profile whose own words were exchanged; another run beside it.
+/// Names that the fabric's tools gave, in a manifest, are refused where they are none of a host. A profile whose words were exchanged, and another run beside it,
+/// are shown.
 #[test]
 fn names_of_manifests_and_profiles_stay_text() {
     if !has_browser() {
@@ -43,10 +32,19 @@ fn names_of_manifests_and_profiles_stay_text() {
     }
     let folder = tempfile::tempdir().expect("folder");
     let at = |name: &str| folder.path().join(name);
-    fs::write(at("manifest.json"), manifest(&[17, 18, 19, 20])).expect("manifest");
-    let capture = crate::tools::sample("openib-mixed-4x1");
+    let capture = sample("openib-mixed-4x1");
     let profile = at(&EVIL_FILE.replace(".pcap", ".ibp"));
-    result(&["analyze", "-o", place(&profile), "--manifest", place(&at("manifest.json"))], &[&capture]);
+    let port = json!({
+        "node": EVIL, "ca": EVIL, "port": 1, "port_guid": "0x1", "lid": 17, "lmc": 0, "leaf_guid": "0xb8599f0300001000", "leaf_port": 1
+    });
+    let (manifest, hosts) = (at("manifest.json"), at("hosts.csv"));
+    fs::write(&manifest, json!({ "version": 1, "job_id": 17, "ports": [port], "sinks": [] }).to_string())
+        .expect("manifest");
+    let ran = ibscope(["analyze", "-o", place(&profile), "--manifest", place(&manifest), place(&capture)]);
+    assert!(ran.code == 1 && ran.stderr.contains("node name"), "{}", ran.stderr);
+    let names: String = (17..=20).map(|lid| format!("{lid},{EVIL}{lid}\n")).collect();
+    fs::write(&hosts, format!("endpoint,name\n{names}")).expect("hosts");
+    result(&["analyze", "-o", place(&profile), "--hosts", place(&hosts)], &[&capture]);
     // Whoever writes a profile may write any words.
     let document = profile.join("profile.json");
     let text = fs::read_to_string(&document).expect("profile");
@@ -64,7 +62,7 @@ fn names_of_manifests_and_profiles_stay_text() {
     }
     let texts = seen["texts"].as_array().expect("texts");
     assert!(texts.iter().any(|text| *text == format!("{EVIL}17")), "{texts:?}");
-    for command in ["matrix", "timeline", "phases", "rates", "latency", "health"] {
+    for command in ["matrix", "timeline", "phases", "rates", "latency"] {
         let svg = at("figure.svg");
         result(&[command, "--svg", place(&svg)], &[&profile]);
         let text = fs::read_to_string(svg).expect("svg");
