@@ -4,6 +4,7 @@ use ibscope::model::Profile;
 use ibscope::report::compare::compare;
 use ibscope::report::latency::{Apart, Subject, Wanted, latencies, over_time, surface};
 use ibscope::report::matrix::{Selection, Unit, matrix};
+use ibscope::report::rates::Rates;
 use ibscope::report::timeline::timeline;
 use ibscope::report::{By, figure, health, html, phases, rates, text};
 use ibscope::report::{collectives, csv, json, latency, ranks, summary};
@@ -31,7 +32,7 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
             wrote.extend([csv::timeline_csv(&timeline, out), json::timeline_json(&timeline, out)]);
             drawings.push(figure::timeline(&timeline));
         }
-        if let Ok(rates) = rates::rates(profile, Some(by), None, 50_000_000) {
+        if let Ok(rates) = rates::rates(profile, Some(by), None, 50_000_000).map(Rates::widened) {
             texts.push(rates::table(&rates, true));
             if rates.check_rows().is_ok() && rates.check_bins().is_ok() {
                 wrote.extend([rates::csv(&rates, out), rates::json(&rates, out)]);

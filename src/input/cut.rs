@@ -2,7 +2,7 @@
 
 mod shared;
 
-use super::source::{Digests, Source, SourceOptions};
+use super::source::{Digests, Excess, Source, SourceOptions};
 use super::{InputError, format};
 use crate::model::Batch;
 use ibscope_parsers::frame::boundary::Probe;
@@ -45,6 +45,8 @@ pub struct Capture {
     interrupted: bool,
     /// [`BATCH_BYTES`], but for tests.
     batch_bytes: usize,
+    /// Its content is longer than what is read of it.
+    limited: bool,
 }
 
 /// Whether a source has ended, and how.
@@ -68,7 +70,7 @@ impl End {
 pub struct Ending {
     /// Length and digests of what was read.
     pub digests: Digests,
-    /// Why it ended early, where it did: begins with `truncated_input`, `corrupt_input`, `read_error` or `interrupted` and names
+    /// Why it ended early, where it did: begins with `truncated_input`, `corrupt_input`, `read_error`, `limited_input` or `interrupted` and names
     /// the offset.
     pub note: Option<String>,
     /// The end was asked for before this input had one.
@@ -107,6 +109,7 @@ impl Capture {
             options,
             interrupted: false,
             batch_bytes: BATCH_BYTES,
+            limited: false,
         };
         capture.fill(HEAD_BYTES);
         capture.detect()?;
@@ -197,7 +200,7 @@ impl Capture {
     #[must_use]
     pub fn ending(&self) -> Ending {
         let mut digests = self.source.digests();
-        if self.interrupted {
+        if self.interrupted || self.limited {
             // Of what was read ahead, which is neither the file nor what counts.
             digests.xxh3_128.clear();
             digests.sha256 = None;
@@ -241,7 +244,10 @@ impl Capture {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => self.end = End::Failed(error),
+                Err(error) => {
+                    self.limited = Excess::of(&error).is_some();
+                    self.end = End::Failed(error);
+                }
             }
         }
     }
@@ -367,16 +373,21 @@ fn corrupt(path: &Path, offset_bytes: u64, source: ParseError) -> InputError {
 }
 
 fn unreadable(path: &Path, offset_bytes: u64, source: io::Error) -> InputError {
-    let advice = if source.kind() == io::ErrorKind::UnexpectedEof {
-        "the compressed file ends too early, before its first packet: copy it again"
-    } else {
-        "check the file and the disk that it lies on"
+    let advice = match Excess::of(&source) {
+        Some(Excess::Asked(_)) => "its first packet lies behind that: give more",
+        Some(Excess::Expanded) => "there is no packet before that",
+        None if source.kind() == io::ErrorKind::UnexpectedEof => {
+            "the compressed file ends too early, before its first packet: copy it again"
+        }
+        None => "check the file and the disk that it lies on",
     };
     InputError::Read { path: path.to_owned(), offset_bytes, source, advice }
 }
 
 fn early_end(error: &io::Error, offset_bytes: u64) -> String {
-    if error.kind() == io::ErrorKind::UnexpectedEof {
+    if let Some(excess) = Excess::of(error) {
+        format!("limited_input: analysed up to offset {offset_bytes}: {excess}; what follows does not count")
+    } else if error.kind() == io::ErrorKind::UnexpectedEof {
         format!("truncated_input: the compressed file ends too early, at offset {offset_bytes} of its content: {error}")
     } else {
         format!(

@@ -38,6 +38,8 @@ pub struct SourceOptions {
     pub bytes_read: Arc<AtomicU64>,
     /// Set from outside: what was read until then is all that counts. `None` where reading is not to be ended early.
     pub stop: Option<Arc<AtomicBool>>,
+    /// Bytes of the content of a compressed input that are read at most.
+    pub max_decompressed_bytes: Option<u64>,
 }
 
 impl SourceOptions {
@@ -123,23 +125,55 @@ impl<R: Read> Read for Tallied<R> {
     }
 }
 
-/// What comes out of a decompressor, unless it is out of all proportion.
+/// Why no more of the content of a compressed input is read, though there is more.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Excess {
+    /// It is out of all proportion.
+    #[error(
+        "it is compressed to less than 1/{MOST_EXPANDED} of its content, as packets are not; if it is a capture all the same, decompress it and give the \
+         plain file"
+    )]
+    Expanded,
+    /// The user wants no more.
+    #[error("the content is longer than --max-decompressed {0}")]
+    Asked(u64),
+}
+
+impl Excess {
+    /// The one that an error of reading is, if it is one.
+    pub(super) fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+/// What comes out of a decompressor, up to a limit.
 struct Unpacked<R> {
     inner: R,
     tally: Arc<Mutex<Tally>>,
     length_bytes: u64,
+    max_bytes: Option<u64>,
 }
 
 impl<R: Read> Read for Unpacked<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let packed_bytes = self.tally.lock().unwrap_or_else(PoisonError::into_inner).length_bytes;
         if self.length_bytes >= ALWAYS_UNPACKED_BYTES.max(packed_bytes.saturating_mul(MOST_EXPANDED)) {
-            return Err(io::Error::other(format!(
-                "it is compressed to less than 1/{MOST_EXPANDED} of its content, as packets are not; if it is a capture all the same, decompress it \
-                 and give the plain file"
-            )));
+            return Err(io::Error::other(Excess::Expanded));
         }
-        let count = self.inner.read(buffer)?;
+        let count = match self.max_bytes {
+            // Whether there is more is known by reading it.
+            Some(max_bytes) if self.length_bytes == max_bytes && !buffer.is_empty() => {
+                match self.inner.read(&mut [0])? {
+                    0 => 0,
+                    _ => return Err(io::Error::other(Excess::Asked(max_bytes))),
+                }
+            }
+            Some(max_bytes) => {
+                let left = usize::try_from(max_bytes - self.length_bytes).unwrap_or(usize::MAX).min(buffer.len());
+                self.inner.read(&mut buffer[..left])?
+            }
+            None => self.inner.read(buffer)?,
+        };
         self.length_bytes += count as u64;
         Ok(count)
     }
@@ -188,8 +222,10 @@ impl Source {
         let is_gzip = head.starts_with(&GZIP_MAGIC);
         let whole = io::Cursor::new(head).chain(tallied);
         let unpacked_tally = Arc::clone(&tally);
-        let unpacked =
-            |inner| -> Box<dyn Read + Send> { Box::new(Unpacked { inner, tally: unpacked_tally, length_bytes: 0 }) };
+        let max_bytes = options.max_decompressed_bytes;
+        let unpacked = |inner| -> Box<dyn Read + Send> {
+            Box::new(Unpacked { inner, tally: unpacked_tally, length_bytes: 0, max_bytes })
+        };
         let (reader, compression) = if is_zstd {
             let mut decoder =
                 zstd::stream::read::Decoder::with_buffer(io::BufReader::with_capacity(READ_BYTES, whole))?;
@@ -302,6 +338,32 @@ mod tests {
         let plain: Vec<u8> =
             (0..1_000_000_u32).flat_map(|number| [number.to_le_bytes().as_slice(), &[0; 96]].concat()).collect();
         assert!(read(gzip(&plain)).0.unwrap() == plain);
+    }
+
+    #[test]
+    fn no_more_than_was_asked_for_is_read() {
+        let plain: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+        let length = plain.len();
+        for packed in [gzip(&plain), zstd::encode_all(&plain[..], 1).unwrap()] {
+            for (most, whole) in [(0, false), (1, false), (length - 1, false), (length, true), (length + 1, true)] {
+                let options = SourceOptions { max_decompressed_bytes: Some(most as u64), ..SourceOptions::default() };
+                let mut source = Source::new(Box::new(io::Cursor::new(packed.clone())), &options).unwrap();
+                let mut read = Vec::new();
+                let ended = source.read_to_end(&mut read);
+                assert!(read == plain[..most.min(length)], "{most}: {}", read.len());
+                let excess = ended.as_ref().err().and_then(Excess::of);
+                assert_eq!(excess.is_none(), whole, "{most}: {ended:?}");
+                assert!(
+                    excess.is_none_or(|excess| excess.to_string().ends_with(&format!("--max-decompressed {most}")))
+                );
+            }
+        }
+        // What is not compressed is as long as it is.
+        let options = SourceOptions { max_decompressed_bytes: Some(1), ..SourceOptions::default() };
+        let mut source = Source::new(Box::new(io::Cursor::new(plain.clone())), &options).unwrap();
+        let mut read = Vec::new();
+        source.read_to_end(&mut read).unwrap();
+        assert!(read == plain);
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub use paged::Paged;
 pub use profile::Profile;
 pub use rank_index::RankIndex;
 pub use sample::Sample;
-pub use show::{duration, printable};
+pub use show::{duration, printable, quoted};
 pub use sizes::{SizeOf, SizeSums, Sizes};
 pub use stamps::Stamps;
 pub use streams::{StreamSums, Streams};

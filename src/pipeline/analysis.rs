@@ -49,6 +49,7 @@ pub(super) fn run(
         sha256: options.sha256,
         bytes_read: Arc::clone(&bytes_read),
         stop: options.stop.clone(),
+        max_decompressed_bytes: options.max_decompressed_bytes,
     };
     let is_stopped = || options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
     let captures = match input::open(paths, &source) {

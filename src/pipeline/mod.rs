@@ -26,7 +26,7 @@ mod watch;
 
 pub use crate::profile::{DatasetWriter, MessageWriter, Writer, is_profile, read as load, was_profile};
 pub use crate::ranks::hosts::parse as parse_hosts;
-pub use crate::ranks::rankmap::{parse as parse_rankmap, quoted};
+pub use crate::ranks::rankmap::parse as parse_rankmap;
 pub use adapt::adapt;
 pub use analysis::analyze;
 pub use merge::{Mismatch, clocks_csv, merge, parse_clocks};
@@ -69,6 +69,8 @@ pub struct Options {
     pub max_cells: usize,
     /// Directed connections of each input that are followed at most. Packets of others are counted in the coverage alone.
     pub max_connections: usize,
+    /// Bytes of the content of each compressed input that are read at most.
+    pub max_decompressed_bytes: Option<u64>,
     /// Look for MPI envelopes.
     pub read_mpi: bool,
     /// Measure the times between packets; takes `read_mpi`, which tells what answers what.
@@ -122,6 +124,7 @@ impl Default for Options {
             bin_ns: Some(DEFAULT_BIN_NS),
             max_cells: DEFAULT_MAX_CELLS,
             max_connections: DEFAULT_MAX_CONNECTIONS,
+            max_decompressed_bytes: None,
             read_mpi: true,
             read_times: true,
             read_sizes: true,

@@ -268,7 +268,8 @@ fn any_number_of_threads_writes_the_same_bytes() {
 #[test]
 fn any_number_of_threads_reads_a_damaged_file_alike() {
     let mut generated = generate(Framing::Native, Traffic::Small, 1, 9 << 20);
-    let ends = generated.records().iter().scan(HEADER_BYTES, |end, record| {
+    let records = generated.records();
+    let ends = records.iter().scan(HEADER_BYTES, |end, record| {
         *end += record.len();
         Some(*end)
     });
