@@ -45,8 +45,6 @@ pub struct Capture {
     interrupted: bool,
     /// [`BATCH_BYTES`], but for tests.
     batch_bytes: usize,
-    /// Its content is longer than what is read of it.
-    limited: bool,
 }
 
 /// Whether a source has ended, and how.
@@ -109,7 +107,6 @@ impl Capture {
             options,
             interrupted: false,
             batch_bytes: BATCH_BYTES,
-            limited: false,
         };
         capture.fill(HEAD_BYTES);
         capture.detect()?;
@@ -200,7 +197,9 @@ impl Capture {
     #[must_use]
     pub fn ending(&self) -> Ending {
         let mut digests = self.source.digests();
-        if self.interrupted || self.limited {
+        // Its content may be longer than what is read of it.
+        let is_limited = matches!(&self.end, End::Failed(error) if Excess::of(error).is_some());
+        if self.interrupted || is_limited {
             // Of what was read ahead, which is neither the file nor what counts.
             digests.xxh3_128.clear();
             digests.sha256 = None;
@@ -244,10 +243,7 @@ impl Capture {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.limited = Excess::of(&error).is_some();
-                    self.end = End::Failed(error);
-                }
+                Err(error) => self.end = End::Failed(error),
             }
         }
     }
