@@ -1,20 +1,23 @@
 //! Votes of connections for the connection whose requests they answer.
 
-use crate::model::clear_favourite;
-use foldhash::fast::FixedState;
-use std::collections::HashMap;
+use crate::model::{Paged, clear_favourite};
+use smallvec::SmallVec;
 
 /// Partners that are counted per connection.
 const MAX_PARTNERS: usize = 16;
 
-/// Votes by number of the connection that answers.
+/// Votes by number of the connection that answers: nearly all are for one or two.
 #[derive(Debug, Default)]
-pub(super) struct Ballot(HashMap<u32, Vec<(u32, u32)>, FixedState>);
+pub(super) struct Ballot(Paged<SmallVec<[(u32, u32); 2]>>);
 
 impl Ballot {
     /// A vote of one connection for another. Gives how many there are now, 0 where there is no room for one more candidate.
     pub(super) fn vote(&mut self, connection: u32, candidate: u32) -> u32 {
-        let votes = self.0.entry(connection).or_default();
+        let index = connection as usize;
+        while index >= self.0.len() {
+            self.0.push(SmallVec::new());
+        }
+        let votes = &mut self.0[index];
         if let Some((_, count)) = votes.iter_mut().find(|(partner, _)| *partner == candidate) {
             *count += 1;
             return *count;
@@ -28,7 +31,7 @@ impl Ballot {
 
     /// Numbers of connections in the other direction, and how often they were voted for.
     pub(super) fn votes(&self, connection: u32) -> &[(u32, u32)] {
-        self.0.get(&connection).map_or(&[], Vec::as_slice)
+        self.0.get(connection as usize).map_or(&[], SmallVec::as_slice)
     }
 
     /// The connection whose requests this one answers, if that is clear by now.

@@ -32,11 +32,11 @@ impl Tracker {
         if turn == Turn::Response {
             let ledger = &self.connections[id as usize].ledgers[Turn::Response as usize];
             let health = &mut self.health[id as usize];
-            let by_responses = ledger.crowded(health.used).then(|| ledger.middle());
+            let by_responses = ledger.crowded(health.used()).then(|| ledger.middle());
             let by_starts = health.crowded_starts();
             let Some(upto) = by_responses.into_iter().chain(by_starts).max() else { return };
             let own_upto = upto;
-            health.used = upto;
+            health.data().used = upto;
             if let Some((request, _)) = self.clear_partner(id) {
                 let upto = upto + shift(upto, self.health[request as usize].high().unwrap_or(0));
                 self.reconcile(request, Some(id), upto);
@@ -48,7 +48,7 @@ impl Tracker {
         }
         let ledger = &self.connections[id as usize].ledgers[Turn::Request as usize];
         let health = &self.health[id as usize];
-        let by_requests = ledger.crowded(health.done).then(|| ledger.middle());
+        let by_requests = ledger.crowded(health.done()).then(|| ledger.middle());
         let Some(upto) = health.crowded().into_iter().chain(by_requests).min() else { return };
         let answering = self.answering(id);
         self.reconcile(id, answering, upto);
@@ -73,7 +73,7 @@ impl Tracker {
         let observed = |id: usize| {
             let never_seen = self.connections[id].ledgers[Turn::Request as usize].never_seen();
             let health = self.health.get_mut(id);
-            let open_psns = never_seen.saturating_sub(health.as_ref().map_or(0, |health| health.explained));
+            let open_psns = never_seen.saturating_sub(health.as_ref().map_or(0, |health| health.explained()));
             let mut observed = health.and_then(Health::take_observed);
             if open_psns > 0 {
                 observed.get_or_insert_default().open_psns = open_psns;
@@ -91,7 +91,8 @@ impl Tracker {
     /// The connection that answers this one, while the input goes on.
     fn answering(&mut self, request: u32) -> Option<u32> {
         let answers = |id: &u32| self.clear_partner(*id).filter(|(partner, _)| *partner == request);
-        if let Some(known) = self.health[request as usize].partner.filter(|id| answers(id).is_some()) {
+        let known = self.health[request as usize].data.as_ref().and_then(|data| data.partner);
+        if let Some(known) = known.filter(|id| answers(id).is_some()) {
             return Some(known);
         }
         let votes = |id: u32| self.pairing.ballot().votes(id).iter().find(|(partner, _)| *partner == request);
@@ -99,7 +100,7 @@ impl Tracker {
             (0..self.connections.len() as u32).filter_map(|id| Some((id, votes(id)?.1))).collect();
         let (found, votes) = clear(&claims).filter(|(id, _)| answers(id).is_some())?;
         if votes >= ENOUGH_VOTES {
-            self.health[request as usize].partner = Some(found);
+            self.health[request as usize].data().partner = Some(found);
         }
         Some(found)
     }
@@ -129,11 +130,14 @@ impl Tracker {
         let pair = self.mtu_of(request);
         let ledger: &Ledger = &self.connections[request as usize].ledgers[Turn::Request as usize];
         let health = &mut self.health[request as usize];
-        let from = health.done;
+        let from = health.done();
         let mut requests: Vec<(i64, i64)> = Vec::new();
         ledger.runs().for_each(|(start, end)| health::insert(&mut requests, start, end));
         let region = |ranges: &[(i64, i64)]| gaps_between(ranges, from, limit);
-        health.explained += region(&requests).iter().map(|(start, end)| (end - start).cast_unsigned()).sum::<u64>();
+        let explained: u64 = region(&requests).iter().map(|(start, end)| (end - start).cast_unsigned()).sum();
+        if explained > 0 {
+            health.data().explained += explained;
+        }
         // The path MTU is known by now, if it ever is: READs that were seen before take more numbers than was thought.
         if let (Some(mtu), Some(data)) = (pair, &mut health.data) {
             for (number, length_bytes) in std::mem::take(&mut data.guessed) {
@@ -173,8 +177,9 @@ impl Tracker {
         if loss != Loss::default() {
             health.observed().loss += loss;
         }
-        health.done = health.done.max(upto);
-        if let Some(data) = &mut health.data {
+        if upto < i64::MAX {
+            let data = health.data();
+            data.done = from.max(upto);
             data.asked.retain(|(_, end)| *end > upto);
             data.asked.iter_mut().take(1).for_each(|first| first.0 = first.0.max(upto));
         }

@@ -15,6 +15,12 @@ const MAX_CACHED_BYTES: u64 = 255;
 pub(super) struct Envelopes {
     /// The form that most messages have shown, and by how many it leads.
     usual: Option<(Form, u32)>,
+    /// What some libraries alone need.
+    seldom: Option<Box<Seldom>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Seldom {
     /// UCX repeats datagrams under new PSNs: its own numbers, by receiver endpoint.
     datagrams: Vec<(u32, Ledger)>,
     /// Envelope of the last small message.
@@ -66,7 +72,7 @@ impl Envelopes {
             && opcode.is_write()
             && start.envelope.length.of(0) <= MAX_CACHED_BYTES
         {
-            self.cached = Some(identity);
+            self.seldom.get_or_insert_default().cached = Some(identity);
         }
         First::Known(head)
     }
@@ -77,21 +83,22 @@ impl Envelopes {
     }
 
     /// The envelope that a message without its own has.
-    pub(super) const fn cached(&self) -> Option<Identity> {
-        self.cached
+    pub(super) fn cached(&self) -> Option<Identity> {
+        self.seldom.as_ref().and_then(|seldom| seldom.cached)
     }
 
     fn is_repeated(&mut self, head: &Head) -> bool {
         let Some(datagram) = head.datagram else { return false };
-        if let Some((_, ledger)) = self.datagrams.iter_mut().find(|(endpoint, _)| *endpoint == datagram.endpoint) {
+        let Seldom { datagrams, .. } = &mut **self.seldom.get_or_insert_default();
+        if let Some((_, ledger)) = datagrams.iter_mut().find(|(endpoint, _)| *endpoint == datagram.endpoint) {
             return ledger.note_u16(datagram.sequence) > 1;
         }
-        if self.datagrams.len() == MAX_UD_ENDPOINTS {
-            self.datagrams.remove(0);
+        if datagrams.len() == MAX_UD_ENDPOINTS {
+            datagrams.remove(0);
         }
         let mut ledger = Ledger::default();
         ledger.note_u16(datagram.sequence);
-        self.datagrams.push((datagram.endpoint, ledger));
+        datagrams.push((datagram.endpoint, ledger));
         false
     }
 }

@@ -40,15 +40,23 @@ pub(super) struct Health {
     high_response: i64,
     /// Highest request number of the other direction that this one has acknowledged, in the numbering of its ACKs.
     acknowledged: i64,
-    /// Numbers and times of the first transmissions of requests: the last ones, and every 32nd of those before. Rings.
-    recent: Vec<Sent>,
-    sparse: Vec<Sent>,
+    /// Numbers and times of the first transmissions of requests. Two rings, one behind the other: of the last ones, and from the time that they come
+    /// round of every 32nd.
+    sent_ns: Vec<Sent>,
     sent: u32,
     copies: u32,
     /// Something waits for new requests: a run that they end, or a measurement.
     waits: bool,
     /// Requests stand twice, so only the reading of two points goes on.
     twice: bool,
+    /// What is held against what comes back.
+    pub(super) data: Option<Box<Data>>,
+    trouble: Option<Box<Trouble>>,
+}
+
+/// Requests that are answered with data and those answers, and what has been made of all requests and answers before the end.
+#[derive(Debug)]
+pub(super) struct Data {
     /// The connection that answers this one.
     pub(super) partner: Option<u32>,
     /// Requests below this number have been held against what came back, and responses below this one were used for that.
@@ -56,20 +64,26 @@ pub(super) struct Health {
     pub(super) used: i64,
     /// Request numbers never seen that lie below `done` and were acknowledged.
     pub(super) explained: u64,
-    /// What is asked for, and comes back, as data.
-    pub(super) data: Option<Box<Data>>,
-    trouble: Option<Box<Trouble>>,
-}
-
-/// Requests that are answered with data, and those answers.
-#[derive(Debug, Default)]
-pub(super) struct Data {
     /// Numbers that responses must come for: sorted, disjoint ranges.
     pub(super) asked: Vec<(i64, i64)>,
     /// Numbers of the first response of each request, as far as they may still be needed.
     pub(super) starts: Vec<i64>,
     /// READ requests, with their length, that were seen before the path MTU was known.
     pub(super) guessed: Vec<(i64, u32)>,
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Self {
+            partner: None,
+            done: NOTHING,
+            used: NOTHING,
+            explained: 0,
+            asked: Vec::new(),
+            starts: Vec::new(),
+            guessed: Vec::new(),
+        }
+    }
 }
 
 /// What goes wrong.
@@ -121,16 +135,11 @@ impl Default for Health {
             high: NOTHING,
             high_response: NOTHING,
             acknowledged: NOTHING,
-            recent: Vec::new(),
-            sparse: Vec::new(),
+            sent_ns: Vec::new(),
             sent: 0,
             copies: 0,
             waits: false,
             twice: false,
-            partner: None,
-            done: NOTHING,
-            used: NOTHING,
-            explained: 0,
             data: None,
             trouble: None,
         }
@@ -148,9 +157,24 @@ impl Health {
         self.trouble.take().map(|trouble| trouble.observed).filter(|observed| **observed != Observed::default())
     }
 
-    /// What is asked for, and comes back, as data, to be added to.
-    fn data(&mut self) -> &mut Data {
+    /// What is held against what comes back, to be added to.
+    pub(super) fn data(&mut self) -> &mut Data {
         self.data.get_or_insert_default()
+    }
+
+    /// Requests below this number have been held against what came back.
+    pub(super) fn done(&self) -> i64 {
+        self.data.as_ref().map_or(NOTHING, |data| data.done)
+    }
+
+    /// Responses below this number were used for that.
+    pub(super) fn used(&self) -> i64 {
+        self.data.as_ref().map_or(NOTHING, |data| data.used)
+    }
+
+    /// Request numbers never seen that lie below `done` and were acknowledged.
+    pub(super) fn explained(&self) -> u64 {
+        self.data.as_ref().map_or(0, |data| data.explained)
     }
 
     /// Numbers of first responses.
@@ -192,7 +216,7 @@ impl Health {
     /// A notification that the sender is to slow down.
     pub(super) fn notified(&mut self, now_ns: i64) {
         let count = self.sent as usize;
-        let at = |back: usize| Some(self.recent.get(count.checked_sub(back)? % RECENT)?.time_ns(now_ns));
+        let at = |back: usize| Some(self.sent_ns.get(count.checked_sub(back)? % RECENT)?.time_ns(now_ns));
         let times_ns = at(1).zip(at(reaction::GAPS as usize + 1));
         if let Some((last_ns, first_ns)) = times_ns
             && self.trouble().reaction.is_none()
@@ -312,10 +336,14 @@ impl Health {
         }
         let sent = Sent::new(number, time_ns);
         let (count, at) = (self.sent as usize, self.sent as usize % RECENT);
-        if at == 0 {
-            put(&mut self.sparse, count / RECENT % SPARSE, sent);
+        let ring = &mut self.sent_ns;
+        if at == 0 && count > 0 {
+            if count == RECENT {
+                ring.extend_from_within(..1);
+            }
+            put(ring, RECENT + count / RECENT % SPARSE, sent);
         }
-        put(&mut self.recent, at, sent);
+        put(ring, at, sent);
         // Stays a multiple of both rings' lengths where it begins again, and above them.
         self.sent = self.sent.checked_add(1).unwrap_or(1 << 31);
     }
@@ -325,7 +353,7 @@ impl Health {
         let count = self.sent as usize;
         let mut higher = None;
         for back in 1..=count.min(RECENT) {
-            let entry = self.recent.get((count - back) % RECENT)?;
+            let entry = self.sent_ns.get((count - back) % RECENT)?;
             let (sent, time_ns) = (entry.number(self.high), entry.time_ns(now_ns));
             if sent == number || sent < number && was_seen {
                 return Some(time_ns);
@@ -340,7 +368,7 @@ impl Health {
             return higher;
         }
         let steps = count.div_ceil(RECENT);
-        let before = (1..=steps.min(SPARSE)).filter_map(|back| self.sparse.get((steps - back) % SPARSE));
+        let before = (1..=steps.min(SPARSE)).filter_map(|back| self.sent_ns.get(RECENT + (steps - back) % SPARSE));
         before.copied().find(|entry| entry.number(self.high) <= number).map(|entry| entry.time_ns(now_ns))
     }
 
@@ -382,7 +410,13 @@ fn count(episodes: &mut Episodes, run: &Reading) {
 fn put<T>(ring: &mut Vec<T>, at: usize, value: T) {
     match ring.get_mut(at) {
         Some(slot) => *slot = value,
-        None => ring.push(value),
+        None => {
+            // Most connections fill no more than a part, and there are many: steps that an allocator has blocks of.
+            if ring.len() == ring.capacity() {
+                ring.reserve_exact(if ring.is_empty() { 5 } else { 4 });
+            }
+            ring.push(value);
+        }
     }
 }
 

@@ -25,6 +25,7 @@ mod reaction;
 mod rendezvous;
 mod requests;
 mod timing;
+mod waiting;
 
 pub use cm::connection_management;
 
@@ -409,13 +410,13 @@ impl Tracker {
                     let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&in_order(packet));
                     health.ask(number, span, guessed.then_some(packet.extension));
                 }
-                ledgers[0].crowded(health.done) || asks && health.crowded().is_some()
+                ledgers[0].crowded(health.done()) || asks && health.crowded().is_some()
             }
             Turn::Response => {
                 let opcode = packet.opcode();
                 let starts = opcode.is_first() || opcode.is_only() || !opcode.is_read_response();
                 health.response(number, seen.occurrence, starts);
-                seen.occurrence == 1 && (ledgers[1].crowded(health.used) || health.crowded_starts().is_some())
+                seen.occurrence == 1 && (ledgers[1].crowded(health.used()) || health.crowded_starts().is_some())
             }
             Turn::Acknowledge => {
                 health.acknowledge(number, packet.extension);

@@ -12,24 +12,23 @@
 //! Libraries that start every queue pair at PSN 0 make single votes worthless and sums clear. `ranks` weighs them.
 
 use super::ballot::Ballot;
-use crate::model::ConnectionKey;
+use super::waiting::Waiting;
+use crate::model::{ConnectionKey, Paged};
 use foldhash::fast::FixedState;
+use hashbrown::HashTable;
 use ibscope_parsers::Endpoint;
-use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 
-/// Connections that can wait for an answer with the same PSN, between two endpoints in one direction.
-const MAX_WAITING: usize = 16;
-/// PSNs that can wait between two endpoints in one direction. Beyond that all are forgotten: the answers were not
-/// captured.
-const MAX_PSNS: usize = 1 << 12;
 /// Votes that settle a connection's partner: from there on neither its requests nor its answers are looked at.
 const SETTLED: u32 = 64;
 
 /// Votes for the other direction of connections.
 #[derive(Debug, Default)]
 pub(super) struct Pairing {
-    /// By sender and receiver of the requests.
-    waiting: HashMap<(Endpoint, Endpoint), Waiting, FixedState>,
+    /// Requests by sender and receiver, and where they are.
+    waiting: Paged<((Endpoint, Endpoint), Waiting)>,
+    index: HashTable<u32>,
+    hasher: FixedState,
     ballot: Ballot,
     /// Connections whose requests, and whose answers, need not be looked at any more.
     settled_requests: Settled,
@@ -54,22 +53,29 @@ impl Settled {
     }
 }
 
-type Waiting = HashMap<u32, Vec<u32>, FixedState>;
-
 impl Pairing {
     /// A request that wants an answer with this PSN.
     pub(super) fn request(&mut self, key: &ConnectionKey, connection: u32, psn: u32) {
         if self.settled_requests.contains(connection) {
             return;
         }
-        let waiting = self.waiting.entry((key.src, key.dst)).or_default();
-        if waiting.len() >= MAX_PSNS {
-            waiting.clear();
-        }
-        let connections = waiting.entry(psn).or_default();
-        if connections.len() < MAX_WAITING && !connections.contains(&connection) {
-            connections.push(connection);
-        }
+        let pair = (key.src, key.dst);
+        let number = self.find(pair).unwrap_or_else(|| self.add(pair));
+        self.waiting[number as usize].1.add(psn, connection);
+    }
+
+    fn find(&self, pair: (Endpoint, Endpoint)) -> Option<u32> {
+        let is_it = |number: &u32| self.waiting[*number as usize].0 == pair;
+        self.index.find(self.hasher.hash_one(pair), is_it).copied()
+    }
+
+    fn add(&mut self, pair: (Endpoint, Endpoint)) -> u32 {
+        let Self { waiting, index, hasher, .. } = self;
+        let number = waiting.len() as u32;
+        waiting.push((pair, Waiting::default()));
+        let hash = |number: &u32| hasher.hash_one(waiting[*number as usize].0);
+        index.insert_unique(hasher.hash_one(pair), number, hash);
+        number
     }
 
     /// An answer with this PSN.
@@ -77,10 +83,11 @@ impl Pairing {
         if self.settled_answers.contains(connection) {
             return;
         }
-        let Some(waiting) = self.waiting.get_mut(&(key.dst, key.src)) else { return };
-        let Some(candidates) = waiting.get_mut(&psn) else { return };
+        let Some(number) = self.find((key.dst, key.src)) else { return };
+        let waiting = &mut self.waiting[number as usize].1;
+        let candidates = waiting.of(psn);
         let mut settled = None;
-        for candidate in candidates.iter() {
+        for candidate in &candidates {
             if self.ballot.vote(connection, *candidate) == SETTLED {
                 settled = Some(*candidate);
             }
@@ -90,20 +97,13 @@ impl Pairing {
         let votes_for =
             |candidate: &u32| votes.iter().find(|(partner, _)| partner == candidate).map(|(_, count)| *count);
         if let Some(index) = (0..candidates.len()).max_by_key(|&index| votes_for(&candidates[index])) {
-            candidates.swap_remove(index);
-        }
-        if candidates.is_empty() {
-            waiting.remove(&psn);
+            waiting.remove(psn, index);
         }
         let Some(request) = settled else { return };
         self.settled_requests.insert(request);
         self.settled_answers.insert(connection);
         // Requests that a later answer completed wait for ever: those of a settled connection are let go.
-        waiting.retain(|_, candidates| {
-            candidates.retain(|candidate| *candidate != request);
-            !candidates.is_empty()
-        });
-        waiting.shrink_to_fit();
+        waiting.forget(request);
     }
 
     /// The votes of connections that answer.

@@ -31,14 +31,29 @@ pub(super) struct Clock {
     /// Those whose answer was seen once: at a sink it comes again.
     answered: VecDeque<Waiting>,
     /// Answers on this connection whose partner is not known yet.
-    held: Vec<Answer>,
-    /// First sights of requests and of responses by number.
-    firsts: [VecDeque<(i64, i64)>; 2],
-    /// Entries that `answered` and each of `firsts` may hold.
+    held: Option<Box<Held>>,
+    /// First sights of requests and, where there are any, of responses.
+    requests: Firsts,
+    responses: Option<Box<Firsts>>,
+    /// Entries that `answered` and each list of first sights may hold.
     room: u16,
     last_start_ns: Option<i64>,
     /// What ends with the second sight of a packet, where anything does.
     arrivals: Option<Box<Arrivals>>,
+}
+
+#[derive(Debug, Default)]
+struct Held(Vec<Answer>);
+
+/// First sights by number, and when they were.
+#[derive(Debug, Default)]
+struct Firsts(VecDeque<(i64, i64)>);
+
+/// Room for one more entry, and for little beyond: there are many lists.
+fn make_room<T>(list: &mut VecDeque<T>) {
+    if list.len() == list.capacity() {
+        list.reserve_exact((list.len() / 2).max(1));
+    }
 }
 
 /// How often packets are seen, as far as the first ones show.
@@ -100,14 +115,15 @@ impl Tracker {
         let answer = Answer { psn: packet.psn(), kind: AnswerKind::of(packet), time_ns: packet.time_ns, sight };
         let held = &mut self.clocks[id as usize].held;
         let Some(partner) = self.pairing.partner(id) else {
+            let Held(held) = &mut **held.get_or_insert_default();
             if held.len() < MAX_HELD {
                 held.push(answer);
             }
             return;
         };
-        let held = std::mem::take(held);
+        let held = held.take();
         let clock = &mut self.clocks[partner as usize];
-        for answer in held.iter().chain([&answer]) {
+        for answer in held.iter().flat_map(|held| &held.0).chain([&answer]) {
             clock.answer(partner, answer, timings);
         }
     }
@@ -222,22 +238,28 @@ impl Clock {
         let request = Waiting { psn: packet.psn(), verb, size, time_ns, first_responses: 0 };
         // In the order of their PSNs: what was lost before the capture comes late.
         let later = self.waiting.iter().rev().take_while(|other| other.psn.since(request.psn) > 0).count();
+        make_room(&mut self.waiting);
         self.waiting.insert(self.waiting.len() - later, request);
     }
 
     /// A request or response is seen for the first time.
     pub(super) fn first_sight(&mut self, turn: Turn, number: i64, time_ns: i64) {
         let room = usize::from(self.room);
-        let firsts = &mut self.firsts[turn as usize];
+        let Firsts(firsts) = self.firsts(turn);
         if firsts.len() >= room {
             firsts.pop_front();
         }
+        make_room(firsts);
         firsts.push_back((number, time_ns));
+    }
+
+    fn firsts(&mut self, turn: Turn) -> &mut Firsts {
+        if turn == Turn::Request { &mut self.requests } else { self.responses.get_or_insert_default() }
     }
 
     /// The same for the second time: when the first time was.
     pub(super) fn second_sight(&mut self, turn: Turn, number: i64) -> Option<i64> {
-        let firsts = &mut self.firsts[turn as usize];
+        let Firsts(firsts) = self.firsts(turn);
         // Copies come in the order of the packets, so it is near the front.
         let Some(at) = firsts.iter().position(|(first, _)| *first == number) else {
             self.room = (self.room * 2).min(MAX_ROOM);
@@ -296,6 +318,7 @@ impl Clock {
                 measured(if is_response { Interval::LastResponse } else { Interval::Acknowledged }, &request);
                 list.remove(kept);
                 if let Some(answered) = &mut answered {
+                    make_room(answered);
                     answered.push_back(request);
                 }
                 continue;

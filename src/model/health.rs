@@ -8,7 +8,7 @@ use std::ops::AddAssign;
 macro_rules! health {
     ($($(#[$doc:meta])* $name:ident: $join:ident,)*) => {
         /// Counts of one directed connection, of transmissions: a mirror copy is none. The columns of `health.parquet`.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Health {
             $($(#[$doc])* pub $name: u64,)*
         }
@@ -131,6 +131,39 @@ impl Health {
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost_requests + self.lost_responses
+    }
+}
+
+/// The health of one of very many connections, most of which have no more to say than how much they sent.
+#[derive(Clone, Debug, Default)]
+pub struct BriefHealth {
+    request_packets: u64,
+    acknowledge_packets: u64,
+    /// All of it, where there is more.
+    whole: Option<Box<Health>>,
+}
+
+impl From<Health> for BriefHealth {
+    fn from(health: Health) -> Self {
+        let Health { request_packets, acknowledge_packets, .. } = health;
+        let is_all = health == Health { request_packets, acknowledge_packets, ..Health::default() };
+        Self { request_packets, acknowledge_packets, whole: (!is_all).then(|| Box::new(health)) }
+    }
+}
+
+impl BriefHealth {
+    /// All counts.
+    #[must_use]
+    pub fn whole(&self) -> Health {
+        let Self { request_packets, acknowledge_packets, ref whole } = *self;
+        whole.as_deref().copied().unwrap_or(Health { request_packets, acknowledge_packets, ..Health::default() })
+    }
+
+    /// Changes the counts.
+    pub fn change(&mut self, change: impl FnOnce(&mut Health)) {
+        let mut health = self.whole();
+        change(&mut health);
+        *self = health.into();
     }
 }
 

@@ -1,6 +1,9 @@
 //! Distributions of times that can be added up without loss: HDR histograms with three significant digits.
 
-use super::Few;
+mod recorder;
+
+pub use recorder::Recorder;
+
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -12,9 +15,6 @@ const FEWEST_BITS: u32 = 7;
 const COARSE_BITS: u32 = 4;
 /// Number of coarse buckets that there are.
 pub const COARSE_BUCKETS: u16 = bucket(u64::MAX, COARSE_BITS) as u16 + 1;
-/// Fewest values that a recorder collects before it sorts them in, a search for each would wait for memory at every step; and most.
-const FEWEST_PENDING: usize = 16;
-const MOST_PENDING: usize = 64;
 
 /// Counts of values by bucket, and their exact extremes and sums.
 ///
@@ -255,39 +255,6 @@ impl Histogram {
     }
 }
 
-/// A histogram that values are added to one by one. There may be a million of them, so it takes four bytes for each bucket.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(from = "Histogram", into = "Histogram")]
-pub struct Recorder {
-    /// Buckets with their counts, the first of them sorted.
-    counted: Vec<Counted>,
-    sorted: u32,
-    kept_bits: u32,
-    /// Counts for which these have no room, by bucket.
-    beyond: Option<Box<Few<u16, u32>>>,
-    samples: u64,
-    /// Smallest and largest value; the other way round where there is none.
-    extremes: (u64, u64),
-    sum: u128,
-    sum_of_squares: u128,
-}
-
-/// A bucket, and how many values are in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Counted {
-    bucket: u16,
-    count: u16,
-}
-
-// All buckets have a number that fits.
-const _: () = assert!(bucket(u64::MAX, KEPT_BITS) <= u16::MAX as u32);
-
-impl Default for Recorder {
-    fn default() -> Self {
-        Histogram::default().into()
-    }
-}
-
 impl From<HistogramParts> for Histogram {
     fn from(parts: HistogramParts) -> Self {
         Self::from_parts(parts)
@@ -297,132 +264,6 @@ impl From<HistogramParts> for Histogram {
 impl From<Histogram> for HistogramParts {
     fn from(histogram: Histogram) -> Self {
         histogram.parts()
-    }
-}
-
-impl From<Histogram> for Recorder {
-    fn from(histogram: Histogram) -> Self {
-        let Histogram { kept_bits, buckets, samples, extremes, sum, sum_of_squares } = histogram;
-        let mut counted = Vec::with_capacity(buckets.len());
-        let mut beyond: Option<Box<Few<u16, u32>>> = None;
-        for (bucket, count) in buckets {
-            let bucket = bucket as u16;
-            let kept = u16::try_from(count).unwrap_or(0);
-            if count > u32::from(kept) {
-                *beyond.get_or_insert_default().or_default(bucket) = count;
-            }
-            counted.push(Counted { bucket, count: kept });
-        }
-        let sorted = counted.len() as u32;
-        let extremes = extremes.unwrap_or((u64::MAX, 0));
-        Self { counted, sorted, kept_bits, beyond, samples, extremes, sum, sum_of_squares }
-    }
-}
-
-impl From<Recorder> for Histogram {
-    fn from(recorder: Recorder) -> Self {
-        recorder.finish()
-    }
-}
-
-impl Recorder {
-    /// Adds a value.
-    #[inline]
-    pub fn record(&mut self, value: u64) {
-        self.samples += 1;
-        self.extremes = (self.extremes.0.min(value), self.extremes.1.max(value));
-        self.sum += u128::from(value);
-        self.sum_of_squares = self.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
-        if self.counted.len() == self.counted.capacity() {
-            self.make_room();
-        }
-        self.counted.push(Counted { bucket: bucket(value, self.kept_bits) as u16, count: 1 });
-    }
-
-    /// Sorts in what has come, and makes room for as much again as is worth a sorting.
-    #[inline(never)]
-    fn make_room(&mut self) {
-        // A few values need no room for many.
-        if self.counted.len() >= FEWEST_PENDING {
-            self.sort_in();
-        }
-        let room = (self.counted.len() / 2).clamp(FEWEST_PENDING / 2, MOST_PENDING);
-        if self.counted.capacity() - self.counted.len() < room {
-            self.counted.reserve_exact(room);
-        }
-    }
-
-    fn sort_in(&mut self) {
-        if self.counted.len() == self.sorted as usize {
-            return;
-        }
-        // Those that came, and then two sorted runs: that is what the stable sort is fastest with.
-        self.counted[self.sorted as usize..].sort_unstable();
-        self.counted.sort_by_key(|counted| counted.bucket);
-        self.join();
-    }
-
-    /// Joins the counts of a bucket.
-    fn join(&mut self) {
-        let Self { counted, beyond, .. } = self;
-        counted.dedup_by(|next, kept| {
-            let is_same = next.bucket == kept.bucket;
-            if is_same {
-                kept.count = kept.count.checked_add(next.count).unwrap_or_else(|| {
-                    let beyond = beyond.get_or_insert_default().or_default(kept.bucket);
-                    *beyond = beyond.saturating_add(u32::from(kept.count));
-                    next.count
-                });
-            }
-            is_same
-        });
-        self.sorted = self.counted.len() as u32;
-    }
-
-    /// Buckets that are held; with `exact` the values that wait are sorted in first.
-    pub fn buckets(&mut self, exact: bool) -> usize {
-        if exact {
-            self.sort_in();
-        }
-        self.counted.len()
-    }
-
-    /// Keeps one bit less of each value, if it may.
-    pub fn coarsen(&mut self) {
-        if self.kept_bits <= FEWEST_BITS {
-            return;
-        }
-        self.sort_in();
-        let from = self.kept_bits;
-        self.kept_bits -= 1;
-        let coarser = |found: u16| bucket(middle(u32::from(found), from), from - 1) as u16;
-        for counted in &mut self.counted {
-            counted.bucket = coarser(counted.bucket);
-        }
-        if let Some(finer) = self.beyond.take() {
-            let mut beyond = Box::<Few<u16, u32>>::default();
-            for (found, count) in *finer {
-                let sum = beyond.or_default(coarser(found));
-                *sum = sum.saturating_add(count);
-            }
-            self.beyond = Some(beyond);
-        }
-        self.join();
-        self.counted.shrink_to_fit();
-    }
-
-    /// All values so far.
-    #[must_use]
-    pub fn finish(mut self) -> Histogram {
-        self.sort_in();
-        let Self { counted, kept_bits, mut beyond, samples, extremes, sum, sum_of_squares, .. } = self;
-        let of_bucket = |counted: Counted| {
-            let beyond = beyond.as_mut().and_then(|beyond| beyond.get_mut(&counted.bucket).copied()).unwrap_or(0);
-            (u32::from(counted.bucket), beyond.saturating_add(u32::from(counted.count)))
-        };
-        let buckets = counted.into_iter().map(of_bucket).collect();
-        let extremes = (samples > 0).then_some(extremes);
-        Histogram { kept_bits, buckets, samples, extremes, sum, sum_of_squares }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
 
 use super::{
-    ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, SizeClass, SizeOf, SizeSums, StreamSums, TimingKey,
+    ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, Packed, SizeClass, SizeOf, SizeSums, StreamSums,
+    TimingKey,
 };
 use ibscope_parsers::mpi::Operation;
 use ibscope_parsers::{Endpoint, Qpn};
@@ -42,13 +43,13 @@ pub struct Profile {
     /// MPI messages by connection, communicator and tag, sorted by these; `None` where the profile was written before they were kept.
     pub streams: Option<Vec<StreamRow>>,
     /// Times between packets, sorted by connection and what they are of.
-    pub latencies: Vec<LatencyRow>,
+    pub latencies: Packed<LatencyRow>,
     /// Sizes of packets and messages, sorted by connection, what they are of, and class.
-    pub sizes: Vec<SizeRow>,
+    pub sizes: Packed<SizeRow>,
     /// Those that end with an answer over time, sorted by time, latency and bucket.
     pub latency_timeline: Vec<LatencyBin>,
     /// Health of connections that have something to say, sorted by connection.
-    pub health: Vec<HealthRow>,
+    pub health: Packed<HealthRow>,
     /// Connection management messages, sorted by time.
     pub cm: Vec<CmRow>,
     /// What a merge with other profiles needs, as it is written down; `None` where it was not asked for, and in a profile that was read.
@@ -167,7 +168,7 @@ pub struct StreamEnvelope {
 }
 
 /// Times between packets of one connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyRow {
     /// Index into [`Profile::connections`]: that of the requests.
     pub connection: u32,
@@ -178,7 +179,7 @@ pub struct LatencyRow {
 }
 
 /// Sizes of packets or messages of one connection, of one class. Each counts once, whatever was copied or sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeRow {
     /// Index into [`Profile::connections`].
     pub connection: u32,
@@ -204,12 +205,12 @@ pub struct LatencyBin {
 }
 
 /// Health of one connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthRow {
     /// Index into [`Profile::connections`].
     pub connection: u32,
     /// The counts.
-    pub health: Box<Health>,
+    pub health: Health,
 }
 
 /// What matrices and timelines add up.

@@ -1,11 +1,13 @@
 //! Connections, what was seen of them, and the sums over them.
 
-use super::profile::{Repeated, Repeats, Traffic};
-use super::{Claim, Few, Health, Histogram, Kind, SizeOf, Sizes, Streams, TimingKey};
+use super::health::BriefHealth;
+use super::profile::{Repeats, Traffic};
+use super::{Claim, Few, Kind, Recorder, SizeOf, Sizes, Streams, TimingKey};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 use std::ops::AddAssign;
 
@@ -343,27 +345,27 @@ pub struct ConnectionTotals {
     /// What was repeated.
     pub repeats: Repeats,
     /// What else went wrong.
-    pub health: Box<Health>,
+    pub health: BriefHealth,
     /// First packets of messages that are of no library.
     pub unknown_starts: u64,
     /// What its messages have shown of MPI, if anything.
     pub mpi: Option<Box<MpiSeen>>,
-    /// Messages of which something is missing.
-    pub missing: Missing,
-    /// Indices of the inputs whose packets these sums are of, in the order of time.
-    pub inputs: Vec<u32>,
+    /// Messages of which something is missing, if any.
+    pub missing: Option<Box<Missing>>,
+    /// Indices of the inputs whose packets these sums are of, in the order of time: one, as a rule.
+    pub inputs: SmallVec<[u32; 2]>,
     /// Votes for the sender's queue pair, which the packets do not name: how many answers fit the requests that went to it.
     pub partners: Few<Qpn, u64>,
     /// The same from answers that repeat the number of a request.
     pub echoes: Few<Qpn, u64>,
     /// Times between packets, with what must be believed for them to count.
-    pub timings: Few<(Option<Claim>, TimingKey), Histogram>,
+    pub timings: Few<(Option<Claim>, TimingKey), Recorder>,
     /// Sizes of packets and messages.
     pub sizes: Sizes<SizeOf>,
     /// Those that end with an answer over time, in any order.
     pub time_bins: Vec<TimeBin>,
-    /// The same sums over time, sorted by bin.
-    pub bins: Vec<BinTotals>,
+    /// The same sums over time; those of a bin stand together.
+    pub bins: Vec<BinSums>,
 }
 
 impl ConnectionTotals {
@@ -446,17 +448,28 @@ pub struct Introduction {
     pub queue_pairs: Vec<Qpn>,
 }
 
-/// What a connection's packets add up to in one bin.
-#[derive(Clone, Debug, Default)]
-pub struct BinTotals {
+/// What some of a connection's packets add up to in one bin.
+#[derive(Clone, Copy, Debug)]
+pub struct BinSums {
     /// Number of the bin: time divided by the bin's width.
     pub bin: i64,
-    /// Sums without the MPI columns.
-    pub traffic: Traffic,
-    /// What of them was sent again.
-    pub repeated: Repeated,
-    /// Messages and MPI bytes by class.
-    pub mpi: Vec<(MpiClass, MpiSums)>,
+    /// What they are.
+    pub of: BinOf,
+    /// Their sums; of MPI messages their bytes stand in `payload_bytes`.
+    pub sums: Sums,
+    /// Messages.
+    pub messages: u64,
+}
+
+/// What sums of a bin are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BinOf {
+    /// Packets that are no repeats.
+    Sent,
+    /// Packets that were sent before.
+    Repeated,
+    /// MPI messages of a class.
+    Mpi(MpiClass),
 }
 
 /// Times of one kind and one coarse bucket in one bin.

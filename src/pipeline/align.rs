@@ -232,7 +232,7 @@ pub(super) fn add(connections: &mut [ConnectionTotals], transits: Vec<Transits>)
         let connection = &mut connections[at];
         if connection.timings.iter().all(|((_, timing), _)| timing.interval != Interval::Transit) {
             for (timing, recorder) in timings {
-                *connection.timings.or_default((None, timing)) = recorder.finish();
+                *connection.timings.or_default((None, timing)) = recorder;
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use super::Options;
 use crate::model::duration;
-use crate::reduce::{Accumulator, OverTime};
+use crate::reduce::{Accumulator, Counted, OverTime};
 use rayon::prelude::*;
 
 /// Bins are not made wider than this: all of a capture lies in one or two of them then, and a cell is left per connection.
@@ -46,8 +46,7 @@ impl Bounds {
         self.traffic.widen(sums);
         self.times.widen(sums);
         while self.coarseness < MAX_COARSENESS
-            && buckets(sums, false) > MAX_BUCKETS
-            && buckets(sums, true) > MAX_BUCKETS
+            && exceeds(MAX_BUCKETS, |counted| sums.par_iter_mut().map(|sums| sums.buckets(counted)).sum())
         {
             self.coarseness += 1;
             sums.par_iter_mut().for_each(|sums| sums.coarsen());
@@ -84,19 +83,16 @@ impl Bounds {
     }
 }
 
-fn buckets(sums: &mut [&mut Accumulator], exact: bool) -> usize {
-    sums.par_iter_mut().map(|sums| sums.buckets(exact)).sum()
+/// Whether there are more, counted no more exactly than it takes to tell.
+fn exceeds(most: usize, mut count: impl FnMut(Counted) -> usize) -> bool {
+    [Counted::AtMost, Counted::Held, Counted::Joined].into_iter().all(|counted| count(counted) > most)
 }
 
 impl Timeline {
     fn widen(&mut self, sums: &mut [&mut Accumulator]) {
         let which = self.which;
-        let cells = |sums: &mut [&mut Accumulator], exact: bool| -> usize {
-            sums.par_iter_mut().map(|sums| sums.cells(which, exact)).sum()
-        };
         while let Some(bin_ns) = self.bin_ns.filter(|bin_ns| *bin_ns < WIDEST_BIN_NS)
-            && cells(sums, false) > self.max_cells
-            && cells(sums, true) > self.max_cells
+            && exceeds(self.max_cells, |counted| sums.par_iter_mut().map(|sums| sums.cells(which, counted)).sum())
         {
             self.bin_ns = Some(bin_ns.saturating_mul(2));
             self.widened = true;

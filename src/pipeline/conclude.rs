@@ -10,10 +10,9 @@ use super::spill::Spill;
 use super::{Error, Options};
 use crate::flow::ConnectionEnd;
 use crate::model::profile::{CmRow, Input};
-use crate::model::{ConnectionKey, Coverage, Marks, Profile, printable};
+use crate::model::{ConnectionKey, Coverage, Marks, Missing, Profile, printable};
 use crate::ranks::{self, Belief, Witnesses};
 use crate::reduce::{self, Drawn, Ending, InputPartial, Untimed};
-use std::collections::BTreeMap;
 
 /// An analysis that has seen everything.
 pub(super) struct Finished {
@@ -52,10 +51,8 @@ pub(super) fn conclude(
             ));
             (*vcrc_ok, *vcrc_bad) = (0, 0);
         }
-        let mut partial = InputPartial {
-            times_ns: input.coverage.first_time_ns.zip(input.coverage.last_time_ns),
-            connections: BTreeMap::new(),
-        };
+        let mut partial = InputPartial::new(input.coverage.first_time_ns.zip(input.coverage.last_time_ns));
+        partial.reserve(end.shards.iter().map(|shard| shard.connections.len()).sum());
         for (shard, drawn) in end.shards.into_iter().zip(&mut drawn) {
             let keys = shard.keys();
             drawn.extend(shard.drawn.map(|sample| Drawn { input: index, keys: keys.clone(), sample }));
@@ -70,7 +67,8 @@ pub(super) fn conclude(
                 if !keeps_vcrc {
                     health.iter_mut().for_each(|health| health.forget(Marks::VCRC_BAD));
                 }
-                partial.connections.insert(key, (sums, Ending { missing, overflowed, partners, health }));
+                let missing = (missing != Missing::default()).then(|| Box::new(missing));
+                partial.add(key, sums, Ending { missing, overflowed, partners, health });
             }
         }
         partials.push(partial);
@@ -140,7 +138,7 @@ pub(super) fn conclude(
     let paired = ranks::pair(&witnesses);
     let belief = ranks::believe(&witnesses, &paired);
     for connection in &settled.connections {
-        let missing = connection.missing;
+        let Some(missing) = connection.missing.as_deref() else { continue };
         coverage.messages_with_gaps += missing.with_gaps;
         coverage.messages_without_start += missing.without_start;
         coverage.messages_evicted += missing.evicted;

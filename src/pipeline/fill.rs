@@ -1,12 +1,13 @@
 //! Settled sums, and what is believed of them -> the tables of the profile.
 
 use crate::model::profile::{
-    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeats, SizeRow, StreamEnvelope, StreamRow,
-    TimelineRow, Traffic,
+    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeated, Repeats, SizeRow, StreamEnvelope,
+    StreamRow, TimelineRow, Traffic,
 };
-use crate::model::traffic::{ConnectionTotals, MpiClass, MpiSums};
+use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, MpiClass, MpiSums};
 use crate::model::{
-    Claim, ConnectionKey, Few, Health, Histogram, Kind, Profile, QueuePair, SizeOf, StreamSums, Streams, TimingKey,
+    Claim, ConnectionKey, Few, Health, Histogram, Kind, Profile, QueuePair, Recorder, SizeOf, StreamSums, Streams,
+    TimingKey,
 };
 use crate::ranks::{Belief, Pairs};
 use ibscope_parsers::mpi::{Form, Identity, Operation, TagLayout};
@@ -17,13 +18,10 @@ pub(super) fn fill(profile: &mut Profile, connections: Vec<ConnectionTotals>, be
     // There may be a million of each: no more room than they need.
     let count = |of: &dyn Fn(&ConnectionTotals) -> usize| connections.iter().map(of).sum();
     profile.latency_timeline.reserve_exact(count(&|connection| connection.time_bins.len()));
-    profile.latencies.reserve_exact(count(&|connection| connection.timings.len()));
-    profile.timeline.reserve_exact(count(&|connection| connection.bins.len()));
-    profile.sizes.reserve_exact(count(&|connection| connection.sizes.len()));
-    profile.health.reserve_exact(connections.len());
+    profile.timeline.reserve_exact(count(&|connection| in_bins(&connection.bins).count()));
     profile.connections.reserve_exact(connections.len());
     let mut all_streams = Vec::new();
-    for (index, connection) in connections.into_iter().enumerate() {
+    for (index, connection) in given_up(connections).enumerate() {
         let key = &connection.key;
         let seen = connection.mpi.map(|seen| *seen).unwrap_or_default();
         let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);
@@ -49,10 +47,10 @@ pub(super) fn fill(profile: &mut Profile, connections: Vec<ConnectionTotals>, be
             repeats: connection.repeats,
             stack: belief.stack(key),
         });
-        let health = connection.health;
-        let healthy = *health == Health::default() && connection.repeats == Repeats::default();
+        let health = connection.health.whole();
+        let healthy = health == Health::default() && connection.repeats == Repeats::default();
         if key.kind == Kind::Data && !healthy {
-            profile.health.push(HealthRow { connection: index as u32, health });
+            profile.health.push(&HealthRow { connection: index as u32, health });
         }
         let operations = by_operation(&mut seen.sums.iter().map(|(class, sums)| (*class, *sums)), belief, key);
         for (operation, sums) in operations.iter().filter(|(operation, _)| **operation != Operation::PointToPoint) {
@@ -84,17 +82,17 @@ pub(super) fn fill(profile: &mut Profile, connections: Vec<ConnectionTotals>, be
         }
         let row = |((of, size), sums)| SizeRow { connection: index as u32, of, size, sums };
         profile.sizes.extend(sizes.into_sorted().into_iter().map(row));
-        for bin in connection.bins {
-            let mut traffic = bin.traffic;
-            traffic += mpi(&mut bin.mpi.iter().copied());
+        for bin in in_bins(&connection.bins) {
+            let (mut traffic, repeated) = packets(bin);
+            traffic += mpi(&mut bin.iter().filter_map(|sums| match sums.of {
+                BinOf::Mpi(class) => {
+                    Some((class, MpiSums { messages: sums.messages, mpi_bytes: sums.sums.payload_bytes }))
+                }
+                BinOf::Sent | BinOf::Repeated => None,
+            }));
             if traffic != Traffic::default() {
-                let time_ns = bin.bin.saturating_mul(profile.bin_ns);
-                profile.timeline.push(TimelineRow {
-                    time_ns,
-                    connection: index as u32,
-                    traffic,
-                    repeated: bin.repeated,
-                });
+                let time_ns = bin[0].bin.saturating_mul(profile.bin_ns);
+                profile.timeline.push(TimelineRow { time_ns, connection: index as u32, traffic, repeated });
             }
         }
     }
@@ -110,6 +108,42 @@ pub(super) fn fill(profile: &mut Profile, connections: Vec<ConnectionTotals>, be
         }
         is_same
     });
+}
+
+/// The entries in order. What room they took is given up on the way.
+fn given_up<T>(mut entries: Vec<T>) -> impl Iterator<Item = T> {
+    entries.reverse();
+    std::iter::from_fn(move || {
+        let next = entries.pop();
+        // Each time that it is an eighth, so that what is moved stays in proportion.
+        if entries.len() < entries.capacity() / 8 * 7 {
+            entries.shrink_to_fit();
+        }
+        next
+    })
+}
+
+/// The sums of a connection, those of a bin together.
+fn in_bins(sums: &[BinSums]) -> impl Iterator<Item = &[BinSums]> {
+    sums.chunk_by(|a, b| a.bin == b.bin)
+}
+
+/// The packets of a bin, and what of them was sent again.
+fn packets(bin: &[BinSums]) -> (Traffic, Repeated) {
+    let (mut traffic, mut repeated) = (Traffic::default(), Repeated::default());
+    for BinSums { of, sums, messages, .. } in bin {
+        match of {
+            BinOf::Sent => {
+                traffic.payload_bytes += sums.payload_bytes;
+                traffic.messages += messages;
+            }
+            BinOf::Repeated => repeated += Repeated { packets: sums.packets, wire_bytes: sums.wire_bytes },
+            BinOf::Mpi(_) => continue,
+        }
+        traffic.packets += sums.packets;
+        traffic.wire_bytes += sums.wire_bytes;
+    }
+    (traffic, repeated)
 }
 
 /// The messages of a connection by envelope, and what is left of its operations without.
@@ -143,12 +177,13 @@ fn streams(
 
 /// The times of a connection: those of MPI messages where that is what is believed of them.
 fn timings(
-    measured: Few<(Option<Claim>, TimingKey), Histogram>,
+    measured: Few<(Option<Claim>, TimingKey), Recorder>,
     reading: Option<(Form, TagLayout)>,
 ) -> BTreeMap<TimingKey, Histogram> {
     let mut timings: BTreeMap<TimingKey, Histogram> = BTreeMap::new();
-    for ((claim, key), histogram) in measured {
+    for ((claim, key), recorder) in measured {
         if claim.is_none_or(|claim| reading.is_some_and(|reading| claim.holds(reading))) {
+            let histogram = recorder.finish();
             timings.entry(key).and_modify(|timing| timing.merge(&histogram)).or_insert(histogram);
         }
     }

@@ -4,7 +4,7 @@ use super::ProfileError;
 use super::tables::{Table, column};
 use crate::model::histogram::COARSE_BUCKETS;
 use crate::model::profile::{LatencyBin, LatencyRow};
-use crate::model::{Histogram, HistogramParts, Interval, SizeClass, TimingKey, Verb};
+use crate::model::{Histogram, HistogramParts, Interval, Packed, SizeClass, TimingKey, Verb};
 use polars::prelude::{Column, DataFrame, NamedFrom, PolarsResult, Series};
 use std::path::{Path, PathBuf};
 
@@ -36,12 +36,12 @@ pub(super) fn table(rows: &[LatencyRow]) -> PolarsResult<DataFrame> {
 }
 
 /// Buckets with their counts, each with the row of its histogram.
-pub(super) fn bucket_rows(rows: &[LatencyRow]) -> Vec<(u32, u32, u32)> {
-    let mut buckets = Vec::with_capacity(rows.iter().map(|row| row.histogram.buckets().len()).sum());
-    for (latency, row) in (0..).zip(rows) {
-        buckets.extend(row.histogram.buckets().iter().map(|&(bucket, count)| (latency, bucket, count)));
-    }
-    buckets
+pub(super) fn bucket_rows(rows: impl Iterator<Item = LatencyRow>) -> impl Iterator<Item = (u32, u32, u32)> {
+    let of_row = |(latency, row): (u32, LatencyRow)| {
+        let buckets = row.histogram.parts().buckets;
+        buckets.into_iter().map(move |(bucket, count)| (latency, bucket, count))
+    };
+    (0..).zip(rows).flat_map(of_row)
 }
 
 /// The table of buckets.
@@ -87,7 +87,7 @@ pub(super) fn read(
     (path, bytes): (PathBuf, Vec<u8>),
     (buckets_path, buckets_bytes): (PathBuf, Vec<u8>),
     connections: usize,
-) -> Result<Vec<LatencyRow>, ProfileError> {
+) -> Result<Packed<LatencyRow>, ProfileError> {
     let table = Table::open(&path, bytes)?;
     let (connection, interval, verb) = (table.u32("connection")?, table.text("interval")?, table.text("verb")?);
     let kept_bits = table.u32("kept_bits")?;
@@ -158,16 +158,16 @@ mod tests {
         let written = |name: &str, frame: DataFrame| {
             let path = std::path::PathBuf::from(name);
             let whole = |rows: &[()]| Ok(frame.head(Some(rows.len() * frame.height())));
-            let bytes = tables::bytes(&path, &[()], whole).unwrap();
+            let bytes = tables::bytes(&path, [[()]].iter(), whole).unwrap();
             (path, bytes)
         };
         let read_with = |min_ns: u64| {
             let mut frame = table(&rows).unwrap();
             frame.with_column(Column::from(Series::new("min_ns".into(), [min_ns]))).unwrap();
-            let buckets = buckets(&bucket_rows(&rows)).unwrap();
+            let buckets = buckets(&bucket_rows(rows.iter().cloned()).collect::<Vec<_>>()).unwrap();
             read(written("latencies.parquet", frame), written("buckets.parquet", buckets), 1)
         };
-        assert_eq!(read_with(5).unwrap(), rows);
+        assert!(read_with(5).unwrap().iter().eq(rows.iter().cloned()));
         let error = read_with(10).unwrap_err().to_string();
         assert!(error.contains("latencies.parquet") && error.contains("at least 10 ns and at most 9 ns"), "{error}");
     }

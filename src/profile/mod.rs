@@ -192,11 +192,12 @@ impl Writer {
         tables.write(CONNECTIONS, &profile.connections, tables::connections)?;
         tables.write(TIMELINE, &profile.timeline, tables::timeline)?;
         tables.write(COLLECTIVES, &profile.collectives, tables::collectives)?;
-        tables.write(LATENCIES, &profile.latencies, latencies::table)?;
-        tables.write(LATENCY_BUCKETS, &latencies::bucket_rows(&profile.latencies), latencies::buckets)?;
-        tables.write(SIZES, &profile.sizes, sizes::table)?;
+        tables.write_groups(LATENCIES, tables::groups(profile.latencies.iter()), latencies::table)?;
+        let buckets = latencies::bucket_rows(profile.latencies.iter());
+        tables.write_groups(LATENCY_BUCKETS, tables::groups(buckets), latencies::buckets)?;
+        tables.write_groups(SIZES, tables::groups(profile.sizes.iter()), sizes::table)?;
         tables.write(LATENCY_TIMELINE, &profile.latency_timeline, latencies::timeline)?;
-        tables.write(HEALTH, &profile.health, tables::health)?;
+        tables.write_groups(HEALTH, tables::groups(profile.health.iter()), tables::health)?;
         tables.write(CM, &profile.cm, tables::cm)?;
         if let Some(streams) = &profile.streams {
             tables.write(STREAMS, streams, streams::table)?;
@@ -242,8 +243,17 @@ struct Tables<'a> {
 
 impl Tables<'_> {
     fn write<T>(&mut self, name: &str, rows: &[T], table: impl Fn(&[T]) -> tables::Frame) -> Result<(), ProfileError> {
+        self.write_groups(name, rows.chunks(tables::GROUP), table)
+    }
+
+    fn write_groups<T>(
+        &mut self,
+        name: &str,
+        groups: impl Iterator<Item = impl AsRef<[T]>>,
+        table: impl Fn(&[T]) -> tables::Frame,
+    ) -> Result<(), ProfileError> {
         let path = self.folder.join(name);
-        let bytes = tables::bytes(&path, rows, table)?;
+        let bytes = tables::bytes(&path, groups, table)?;
         fs::write(&path, &bytes).map_err(io_error(&path, "cannot be written"))?;
         self.digests.insert(name.to_owned(), TableDigest::of(&bytes));
         Ok(())

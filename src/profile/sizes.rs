@@ -3,7 +3,7 @@
 use super::ProfileError;
 use super::tables::{Table, column};
 use crate::model::profile::SizeRow;
-use crate::model::{SizeClass, SizeOf, SizeSums};
+use crate::model::{Packed, SizeClass, SizeOf, SizeSums};
 use polars::prelude::{Column, DataFrame, NamedFrom, PolarsResult, Series};
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(super) fn table(rows: &[SizeRow]) -> PolarsResult<DataFrame> {
 }
 
 /// Reads it; `path` is for errors, and `connections` is the length of the table that it points into.
-pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Vec<SizeRow>, ProfileError> {
+pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Packed<SizeRow>, ProfileError> {
     let table = Table::open(path, bytes)?;
     let (connection, of, numbers) = (table.u32("connection")?, table.text("of")?, table.u64s(NUMBERS)?);
     let row = |row: usize| {

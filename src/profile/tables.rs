@@ -2,7 +2,7 @@
 
 use super::ProfileError;
 use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, HealthRow, Repeated, Repeats, TimelineRow, Traffic};
-use crate::model::{Health, Kind, MessageRow, PacketRecord, Profile};
+use crate::model::{Health, Kind, MessageRow, Packed, PacketRecord, Profile};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};
 use polars::error::PolarsError;
@@ -202,16 +202,25 @@ pub(super) fn messages(rows: &[MessageRow], profile: &Profile) -> PolarsResult<D
 /// Rows of a row group: some tens of MB while it is made.
 pub(super) const GROUP: usize = 1 << 16;
 
+/// Rows in row groups.
+pub(super) fn groups<T>(mut rows: impl Iterator<Item = T>) -> impl Iterator<Item = Vec<T>> {
+    std::iter::from_fn(move || Some(rows.by_ref().take(GROUP).collect()).filter(|group: &Vec<T>| !group.is_empty()))
+}
+
 /// A table as it is stored, made a row group at a time: as a whole it would take as much memory again as the rows do. Not written by polars itself, which does not
 /// pass on why a file cannot be written.
-pub(super) fn bytes<T>(path: &Path, rows: &[T], table: impl Fn(&[T]) -> Frame) -> Result<Vec<u8>, ProfileError> {
+pub(super) fn bytes<T>(
+    path: &Path,
+    groups: impl Iterator<Item = impl AsRef<[T]>>,
+    table: impl Fn(&[T]) -> Frame,
+) -> Result<Vec<u8>, ProfileError> {
     let failed = |source| ProfileError::Table { path: path.to_owned(), action: "written", source };
     let mut bytes = Vec::new();
     let empty = table(&[]).map_err(failed)?;
     let writer = ParquetWriter::new(&mut bytes).with_compression(COMPRESSION).batched(empty.schema());
     let mut writer = writer.map_err(failed)?;
-    for group in rows.chunks(GROUP) {
-        table(group).and_then(|group| writer.write_batch(&group)).map_err(failed)?;
+    for group in groups {
+        table(group.as_ref()).and_then(|group| writer.write_batch(&group)).map_err(failed)?;
     }
     writer.finish().map_err(failed)?;
     drop(writer);
@@ -270,12 +279,12 @@ pub(super) fn read_collectives(
 }
 
 /// Reads the table of health; `connections` is the length of the table that it points into.
-pub(super) fn read_health(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Vec<HealthRow>, ProfileError> {
+pub(super) fn read_health(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Packed<HealthRow>, ProfileError> {
     let table = Table::open(path, bytes)?;
     let (connection, values) = (table.u32("connection")?, table.u64s(Health::COLUMNS)?);
     let row = |row: usize| {
         let connection = table.connection(&connection, row, connections)?;
-        Ok(HealthRow { connection, health: Box::new(Health::from_values(table.values(&values, row)?)) })
+        Ok(HealthRow { connection, health: Health::from_values(table.values(&values, row)?) })
     };
     (0..table.rows()).map(row).collect()
 }

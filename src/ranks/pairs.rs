@@ -122,6 +122,9 @@ fn by_cm(pairs: &mut Pairs, cm: &[CmRow]) {
 /// message's address.
 #[must_use]
 pub fn named(connections: &[ConnectionTotals], wireups: &[Wireup]) -> Vec<Vec<QueuePair>> {
+    if wireups.is_empty() {
+        return Vec::new();
+    }
     let mut connected: BTreeMap<(Endpoint, Endpoint), BTreeSet<Qpn>> = BTreeMap::new();
     for key in connections.iter().map(|connection| &connection.key) {
         if key.kind == Kind::Data && !key.is_datagram() {
@@ -164,17 +167,22 @@ fn by_wireup(pairs: &mut Pairs, wireups: &[Wireup], named: &[Vec<QueuePair>]) {
 
 /// Where acknowledgements were not captured, one connection each way between two ports is one connection.
 fn alone(pairs: &mut Pairs, connections: &[ConnectionTotals]) {
-    let mut receivers: BTreeMap<(Endpoint, Endpoint, u8), BTreeSet<Qpn>> = BTreeMap::new();
+    // Sorted as the connections are; `None` where there is more than one.
+    let mut receivers: Vec<((Endpoint, Endpoint, u8), Option<Qpn>)> = Vec::new();
     for key in connections.iter().map(|connection| &connection.key) {
         if key.kind == Kind::Data && !key.is_datagram() {
-            receivers.entry((key.src, key.dst, key.service)).or_default().insert(key.dest_qp);
+            let between = (key.src, key.dst, key.service);
+            match receivers.last_mut().filter(|(last, _)| *last == between) {
+                Some((_, only)) => *only = only.filter(|only| *only == key.dest_qp),
+                None => receivers.push((between, Some(key.dest_qp))),
+            }
         }
     }
     let only = |src, dst, service| {
-        let receivers = receivers.get(&(src, dst, service))?;
-        receivers.first().filter(|_| receivers.len() == 1).map(|&qpn| QueuePair { endpoint: dst, qpn })
+        let at = receivers.binary_search_by_key(&(src, dst, service), |(between, _)| *between).ok()?;
+        receivers[at].1.map(|qpn| QueuePair { endpoint: dst, qpn })
     };
-    for &(src, dst, service) in receivers.keys().filter(|(src, dst, _)| src < dst) {
+    for &((src, dst, service), _) in receivers.iter().filter(|((src, dst, _), _)| src < dst) {
         if let (Some(there), Some(back)) = (only(src, dst, service), only(dst, src, service)) {
             pairs.pair(there, back, Evidence::Alone);
         }

@@ -134,21 +134,21 @@ fn receiver(key: &ConnectionKey) -> QueuePair {
 
 /// Connections of which nearly all messages fit one form, as do those that come back, where it is known what comes back.
 fn fitting_connections<'a>(connections: &'a [ConnectionTotals], paired: &Pairs) -> Vec<(&'a ConnectionTotals, Form)> {
-    let own: BTreeMap<QueuePair, (&ConnectionTotals, Option<Form>)> = connections
+    let fit: Vec<_> = connections.iter().filter_map(|connection| Some((connection, fitting(connection)?))).collect();
+    if fit.is_empty() {
+        return fit;
+    }
+    let own: BTreeMap<QueuePair, Option<Form>> = connections
         .iter()
         .filter(|connection| !connection.key.is_datagram() && connection.starts() >= ENOUGH)
-        .map(|connection| (receiver(&connection.key), (connection, fitting(connection))))
+        .map(|connection| (receiver(&connection.key), fitting(connection)))
         .collect();
     let comes_back = |connection: &ConnectionTotals, form: Form| {
         let partner = paired.partner(receiver(&connection.key)).map(|(end, _)| end);
         let back = partner.and_then(|end| own.get(&end));
-        back.is_none_or(|(_, fits)| *fits == Some(form))
+        back.is_none_or(|fits| *fits == Some(form))
     };
-    connections
-        .iter()
-        .filter_map(|connection| Some((connection, fitting(connection)?)))
-        .filter(|(connection, form)| comes_back(connection, *form))
-        .collect()
+    fit.into_iter().filter(|(connection, form)| comes_back(connection, *form)).collect()
 }
 
 /// Receiving ends of connections that a library's own connection messages have introduced.

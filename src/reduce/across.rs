@@ -98,7 +98,7 @@ impl Settled {
         for ((connection, (claim, key)), recorder) in times {
             let found = self.connections.binary_search_by_key(&connection, |totals| totals.key);
             let Some(totals) = found.ok().and_then(|at| self.connections.get_mut(at)) else { continue };
-            totals.timings.or_default((Some(claim), key)).merge(&recorder.finish());
+            totals.timings.or_default((Some(claim), key)).merge(recorder);
         }
         untimed
     }
@@ -194,18 +194,17 @@ mod tests {
         let partials = [key(1, 2), key(2, 1)].map(|key| {
             let mut partial = super::super::Partial { times_ns: (0, 1), ..Default::default() };
             partial.first[0].packets = 1;
-            (key, (partial, super::super::Ending::default()))
+            (key, partial)
         });
-        let input = super::super::InputPartial { times_ns: Some((0, 1)), connections: partials.into() };
+        let mut input = super::super::InputPartial::new(Some((0, 1)));
+        partials.into_iter().for_each(|(key, partial)| input.add(key, partial, super::super::Ending::default()));
         settled.connections = super::super::settle(vec![input]).connections;
         let untimed = settled.join(vec![drawn(0, room, one), drawn(1, 100, other)]);
         let timing = TimingKey { interval: Interval::MpiMessage, verb: Verb::Send, size: SizeClass::of(8) };
         let times = settled.connections.iter().flat_map(|totals| totals.timings.iter());
         let times = times.inspect(|((_, key), _)| assert_eq!(*key, timing));
-        (
-            times.flat_map(|(_, times)| times.values().flat_map(|(ns, count)| vec![ns; count as usize])).collect(),
-            untimed,
-        )
+        let of = |(_, times): (_, &Recorder)| times.clone().finish().values().collect::<Vec<_>>();
+        (times.flat_map(of).flat_map(|(ns, count)| vec![ns; count as usize]).collect(), untimed)
     }
 
     /// ```text

@@ -106,20 +106,24 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
         self.cells.iter().map(|cell| cell.slot)
     }
 
-    /// Adds to a bin.
-    pub(super) fn add(&mut self, bin: i64, slot: S, value: V) {
+    /// Adds to a bin; true where that took one cell more.
+    pub(super) fn add(&mut self, bin: i64, slot: S, value: V) -> bool {
         if self.cells.get(self.current).is_none_or(|cell| cell.bin != bin) {
             self.current = self.cells.len();
         }
         let open = self.cells.get_mut(self.current..).unwrap_or_default();
         match open.binary_search_by_key(&slot, |cell| cell.slot) {
-            Ok(at) => open[at].value += value,
+            Ok(at) => {
+                open[at].value += value;
+                false
+            }
             Err(at) => {
                 // All connections together have half a million cells: room is not doubled.
                 if self.cells.len() == self.cells.capacity() {
                     self.cells.reserve_exact(self.cells.len() / 4 + 1);
                 }
                 self.cells.insert(self.current + at, Cell { bin, slot, value });
+                true
             }
         }
     }

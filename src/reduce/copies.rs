@@ -6,7 +6,6 @@
 use super::Partial;
 use crate::model::{ConnectionKey, Sums, Turn};
 use ibscope_parsers::Endpoint;
-use std::collections::BTreeMap;
 
 /// Packets of a pair that settle the question by themselves. Below that the two directions, and then the whole input,
 /// are asked.
@@ -31,41 +30,54 @@ impl Evidence {
     }
 }
 
-/// The answer for every directed pair of one input.
+/// The answer for every directed pair of one input, sorted: there may be as many as connections.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    twice: BTreeMap<(Endpoint, Endpoint), bool>,
+    twice: Vec<((Endpoint, Endpoint), bool)>,
 }
 
 impl Copies {
     /// Decides from all connections of an input.
     pub(super) fn decide<'a>(connections: impl Iterator<Item = (&'a ConnectionKey, &'a Partial)>) -> Self {
-        let mut pairs: BTreeMap<(Endpoint, Endpoint), Evidence> = BTreeMap::new();
+        let mut pairs: Vec<((Endpoint, Endpoint), Evidence)> = Vec::new();
         let mut all = Evidence::default();
         for (key, partial) in connections {
             let evidence = evidence(partial);
-            pairs.entry((key.src, key.dst)).or_default().add(evidence);
             all.add(evidence);
+            let pair = (key.src, key.dst);
+            match pairs.last_mut().filter(|(last, _)| *last == pair) {
+                Some((_, sum)) => sum.add(evidence),
+                None => pairs.push((pair, evidence)),
+            }
         }
+        pairs.sort_unstable_by_key(|(pair, _)| *pair);
+        pairs.dedup_by(|(next, evidence), (pair, sum)| {
+            let is_same = next == pair;
+            if is_same {
+                sum.add(*evidence);
+            }
+            is_same
+        });
         let decide = |(src, dst): (Endpoint, Endpoint), own: Evidence| {
             let mut both = own;
-            if let Some(back) = pairs.get(&(dst, src)) {
-                both.add(*back);
+            if let Ok(back) = pairs.binary_search_by_key(&(dst, src), |(pair, _)| *pair) {
+                both.add(pairs[back].1);
             }
             let found = own.twice(ENOUGH).or_else(|| both.twice(ENOUGH)).or_else(|| all.twice(1));
             found.unwrap_or(false)
         };
-        Self { twice: pairs.iter().map(|(&pair, &own)| (pair, decide(pair, own))).collect() }
+        Self { twice: pairs.iter().map(|&(pair, own)| (pair, decide(pair, own))).collect() }
     }
 
     /// True where both copies of the pair's packets are in the input.
     pub(super) fn twice(&self, key: &ConnectionKey) -> bool {
-        self.twice.get(&(key.src, key.dst)).copied().unwrap_or(false)
+        let found = self.twice.binary_search_by_key(&(key.src, key.dst), |(pair, _)| *pair);
+        found.is_ok_and(|at| self.twice[at].1)
     }
 
     /// Pairs seen once and twice.
     pub(super) fn count(&self) -> (u64, u64) {
-        let twice = self.twice.values().filter(|&&twice| twice).count() as u64;
+        let twice = self.twice.iter().filter(|(_, twice)| *twice).count() as u64;
         (self.twice.len() as u64 - twice, twice)
     }
 }

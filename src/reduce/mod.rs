@@ -42,6 +42,13 @@ const fn occurrence_class(occurrence: u32) -> usize {
     }
 }
 
+/// Counts what is held.
+fn count(most: &mut Option<usize>, is_new: bool) {
+    if let Some(most) = most {
+        *most += usize::from(is_new);
+    }
+}
+
 /// Between which sights a time lies, what must be believed for it to count, and what it is of.
 type Measured = (Sight, Option<Claim>, TimingKey);
 
@@ -149,6 +156,22 @@ pub struct Accumulator {
     streams_left: usize,
     /// How often times were made coarser.
     coarseness: u32,
+    /// Cells of each [`OverTime`], and buckets of times, that are held at most; `None` where that is not known.
+    #[serde(skip)]
+    most_cells: [Option<usize>; 2],
+    #[serde(skip)]
+    most_buckets: Option<usize>,
+}
+
+/// How exactly what is held is counted. All connections are gone through but for the first, which costs nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// No less than is held.
+    AtMost,
+    /// What is held.
+    Held,
+    /// What is held when all that belongs together has been joined.
+    Joined,
 }
 
 impl Accumulator {
@@ -162,6 +185,8 @@ impl Accumulator {
             keeps_sizes,
             streams_left: MAX_STREAMS,
             coarseness: 0,
+            most_cells: [Some(0); 2],
+            most_buckets: Some(0),
         }
     }
 
@@ -222,7 +247,8 @@ impl Accumulator {
             && let Some(ruler) = &mut self.rulers[OverTime::Traffic as usize]
         {
             let class = occurrence_class(seen.occurrence);
-            partial.bins.add(ruler.bin(packet.time_ns), TrafficSlot::Occurrence(class as u8), value);
+            let is_new = partial.bins.add(ruler.bin(packet.time_ns), TrafficSlot::Occurrence(class as u8), value);
+            count(&mut self.most_cells[OverTime::Traffic as usize], is_new);
         }
     }
 
@@ -252,12 +278,14 @@ impl Accumulator {
             times.recorders.push((key, recorder));
         }
         times.recorders[of].1.record(timing.ns);
+        count(&mut self.most_buckets, true);
         if let Some(ruler) = &mut self.rulers[OverTime::Times as usize]
             && timing.key.interval.is_answer()
         {
             // There are fewer kinds of times than numbers for them.
             let slot = TimeSlot { of: of as u16, bucket: coarse_bucket(timing.ns) };
-            times.bins.add(ruler.bin(timing.from_ns), slot, Count(1));
+            let is_new = times.bins.add(ruler.bin(timing.from_ns), slot, Count(1));
+            count(&mut self.most_cells[OverTime::Times as usize], is_new);
         }
     }
 
@@ -282,33 +310,46 @@ impl Accumulator {
         {
             let sums = Sums { packets: 0, wire_bytes: 0, payload_bytes: message.mpi_bytes };
             let value = TrafficSums { sums, messages: 1 };
-            partial.bins.add(ruler.bin(message.time_ns), TrafficSlot::Mpi(class), value);
+            let is_new = partial.bins.add(ruler.bin(message.time_ns), TrafficSlot::Mpi(class), value);
+            count(&mut self.most_cells[OverTime::Traffic as usize], is_new);
         }
     }
 
-    /// Cells of a timeline that are held. With `exact`, those of the same bin are joined first.
-    pub fn cells(&mut self, which: OverTime, exact: bool) -> usize {
+    /// Cells of a timeline.
+    pub fn cells(&mut self, which: OverTime, counted: Counted) -> usize {
+        let most = &mut self.most_cells[which as usize];
+        if let (Counted::AtMost, Some(most)) = (counted, *most) {
+            return most;
+        }
+        let exact = counted == Counted::Joined;
         let cells = |partial: &mut Partial| match which {
             OverTime::Traffic => partial.bins.cells(exact),
             OverTime::Times => partial.times.as_mut().map_or(0, |times| times.bins.cells(exact)),
         };
-        self.partials.iter_mut().map(cells).sum()
+        *most.insert(self.partials.iter_mut().map(cells).sum())
     }
 
-    /// Buckets of times that are held. With `exact`, equal ones are joined first.
-    pub fn buckets(&mut self, exact: bool) -> usize {
-        self.partials.iter_mut().flat_map(Partial::recorders).map(|recorder| recorder.buckets(exact)).sum()
+    /// Buckets of times.
+    pub fn buckets(&mut self, counted: Counted) -> usize {
+        if let (Counted::AtMost, Some(most)) = (counted, self.most_buckets) {
+            return most;
+        }
+        let buckets = |recorder: &mut Recorder| recorder.buckets(counted == Counted::Joined);
+        let held = self.partials.iter_mut().flat_map(Partial::recorders).map(buckets).sum();
+        *self.most_buckets.insert(held)
     }
 
     /// Keeps one bit less of each time.
     pub fn coarsen(&mut self) {
         self.coarseness += 1;
         self.partials.iter_mut().flat_map(Partial::recorders).for_each(Recorder::coarsen);
+        self.most_buckets = None;
     }
 
     /// Makes the bins of a timeline twice as wide.
     pub fn widen(&mut self, which: OverTime) {
         self.rulers[which as usize].iter_mut().for_each(Ruler::widen);
+        self.most_cells[which as usize] = None;
         for partial in self.partials.iter_mut() {
             match which {
                 OverTime::Traffic => partial.bins.widen(),
@@ -376,10 +417,8 @@ mod tests {
         for start in [Start::Recognised(Form::UcxUd, None), Start::Repeated, Start::Unknown] {
             sums.start(0, start);
         }
-        let input = InputPartial {
-            times_ns: Some((0, 0)),
-            connections: sums.finish().into_iter().map(|sums| (key, (sums, Ending::default()))).collect(),
-        };
+        let mut input = InputPartial::new(Some((0, 0)));
+        sums.finish().into_iter().for_each(|sums| input.add(key, sums, Ending::default()));
         let settled = settle(vec![input]);
         let connection = &settled.connections[0];
         assert_eq!((connection.starts(), connection.votes().bare[Form::UcxUd as usize]), (2, 1));

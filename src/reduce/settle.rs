@@ -6,11 +6,11 @@ use super::health;
 use super::points::{self, Point};
 use super::{OCCURRENCES, Partial};
 use crate::model::health::Observed;
-use crate::model::profile::{Repeated, Repeats, Traffic};
-use crate::model::traffic::{BinTotals, ConnectionTotals, MpiSums, TimeBin};
-use crate::model::{Claim, ConnectionKey, Few, Histogram, Kind, Missing, Sight, Sums, TimingKey, Turn};
+use crate::model::profile::{Repeats, Traffic};
+use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, TimeBin};
+use crate::model::{Claim, ConnectionKey, Few, Kind, Missing, Recorder, Sight, Sums, TimingKey, Turn};
 use ibscope_parsers::Qpn;
-use std::collections::BTreeMap;
+use smallvec::smallvec;
 
 /// Clocks of two captures of the same packets differ by less, or nothing can be said.
 pub(super) const SAME_TIME_NS: i64 = 5_000_000_000;
@@ -18,17 +18,34 @@ pub(super) const SAME_TIME_NS: i64 = 5_000_000_000;
 /// The sums of one input, of all its trackers.
 #[derive(Debug, Default)]
 pub struct InputPartial {
-    /// Time of the first and last record of the input, nanoseconds since the epoch.
-    pub times_ns: Option<(i64, i64)>,
-    /// Sums by connection, with what its tracker said at the end.
-    pub connections: BTreeMap<ConnectionKey, (Partial, Ending)>,
+    times_ns: Option<(i64, i64)>,
+    /// Sums by connection, with what its tracker said at the end, sorted. Each lies by itself, so that it can be given up by itself.
+    connections: Vec<(ConnectionKey, Box<(Partial, Ending)>)>,
+}
+
+impl InputPartial {
+    /// An input of which no connection is known. Its times are those of its first and last record.
+    #[must_use]
+    pub const fn new(times_ns: Option<(i64, i64)>) -> Self {
+        Self { times_ns, connections: Vec::new() }
+    }
+
+    /// Makes room for so many connections more.
+    pub fn reserve(&mut self, connections: usize) {
+        self.connections.reserve_exact(connections);
+    }
+
+    /// Adds a connection, which it does not have.
+    pub fn add(&mut self, key: ConnectionKey, sums: Partial, ending: Ending) {
+        self.connections.push((key, Box::new((sums, ending))));
+    }
 }
 
 /// What the flow stage says of a connection when an input ends.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
-    /// Messages of which something is missing.
-    pub missing: Missing,
+    /// Messages of which something is missing, if any.
+    pub missing: Option<Box<Missing>>,
     /// Its window of sequence numbers overflowed.
     pub overflowed: bool,
     /// Votes for the sender's queue pair: of answers by PSN, and of repeated request numbers.
@@ -69,10 +86,13 @@ pub struct InputCopies {
 
 /// Settles the sums of all inputs, in the order in which they were given. Connections are taken one by one, and what they were made of is given up.
 #[must_use]
-pub fn settle(inputs: Vec<InputPartial>) -> Settled {
+pub fn settle(mut inputs: Vec<InputPartial>) -> Settled {
     let mut settled = Settled::default();
-    for input in &inputs {
-        let copies = Copies::decide(input.connections.iter().map(|(key, (partial, _))| (key, partial)));
+    for input in &mut inputs {
+        input.connections.sort_unstable_by_key(|(key, _)| *key);
+        // Parts that were written down may say anything.
+        input.connections.dedup_by_key(|(key, _)| *key);
+        let copies = Copies::decide(input.connections.iter().map(|(key, of)| (key, &of.0)));
         let (pairs_seen_once, pairs_seen_twice) = copies.count();
         settled.inputs.push(InputCopies { pairs_seen_once, pairs_seen_twice, ..InputCopies::default() });
         settled.copies.push(copies);
@@ -84,7 +104,8 @@ pub fn settle(inputs: Vec<InputPartial>) -> Settled {
     while let Some(key) = inputs.iter_mut().filter_map(|input| input.peek().map(|(key, _)| *key)).min() {
         let mut seen: Vec<(Point, Option<One>)> = Vec::new();
         for (index, input) in inputs.iter_mut().enumerate() {
-            let Some((_, (partial, ending))) = input.next_if(|(next, _)| *next == key) else { continue };
+            let Some((_, of)) = input.next_if(|(next, _)| *next == key) else { continue };
+            let (partial, ending) = *of;
             let twice = settled.copies[index].twice(&key);
             let one = One::new(index as u32, key, partial, ending, twice);
             settled.inputs[index].mirror_copies += one.mirror_copies;
@@ -130,7 +151,7 @@ impl Settled {
         }
         if let Some(total) = total.as_mut().filter(|_| key.kind == Kind::Data) {
             for (input, packets) in lacking {
-                total.health.missing_in_other_inputs += packets;
+                total.health.change(|health| health.missing_in_other_inputs += packets);
                 self.inputs.iter_mut().skip(input).take(1).for_each(|copies| copies.missing_packets += packets);
             }
         }
@@ -202,13 +223,12 @@ impl One {
     fn new(input: u32, key: ConnectionKey, partial: Partial, ending: Ending, twice: bool) -> Self {
         let Transmitted { traffic, repeats, mirror_copies } = transmitted(&key, &partial, twice);
         let observed = ending.health.unwrap_or_default();
-        let health = Box::new(health::settled(&key, &partial, &observed, twice));
+        let health = health::settled(&key, &partial, &observed, twice).into();
         let bins = bins(&Rule::new(twice, key.can_repeat()), partial.bins.into_cells());
         let times_ns = partial.times_ns;
         let [partners, echoes] = ending.partners.map(|votes| votes.into_iter().collect());
         let (unknown_starts, mpi, sizes) = (partial.unknown_starts, partial.mpi, partial.sizes);
         let times = partial.times.map(|times| *times).unwrap_or_default();
-        let (missing, inputs) = (ending.missing, vec![input]);
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
         let right = if twice { Sight::Twice } else { Sight::Alone };
         let is_right = |sight: Sight| sight == right || sight == Sight::Any;
@@ -216,9 +236,9 @@ impl One {
             times.recorders.iter().map(|((sight, _, key), _)| is_right(*sight).then_some(*key)).collect();
         let time_bins = time_bins(&kinds, &times.bins.into_cells());
         let timings = times.recorders.into_iter().filter(|((sight, ..), _)| is_right(*sight));
-        let mut settled: Few<(Option<Claim>, TimingKey), Histogram> = Few::default();
+        let mut settled: Few<(Option<Claim>, TimingKey), Recorder> = Few::default();
         for ((_, claim, key), recorder) in timings {
-            settled.join((claim, key), recorder.finish(), |settled, histogram| settled.merge(&histogram));
+            settled.join((claim, key), recorder, Recorder::merge);
         }
         let totals = ConnectionTotals {
             key,
@@ -228,8 +248,8 @@ impl One {
             health,
             unknown_starts,
             mpi,
-            missing,
-            inputs,
+            missing: ending.missing,
+            inputs: smallvec![input],
             partners,
             echoes,
             timings: settled,
@@ -270,38 +290,19 @@ fn time_bins(kinds: &[Option<TimingKey>], cells: &[Cell<TimeSlot, Count>]) -> Ve
     bins
 }
 
-fn bins(rule: &Rule, cells: Vec<Cell<TrafficSlot, TrafficSums>>) -> Vec<BinTotals> {
-    let mut bins: Vec<BinTotals> = Vec::new();
-    for cell in cells {
-        let occurrence = match cell.slot {
-            TrafficSlot::Occurrence(class) if !rule.transmission[usize::from(class)] => continue,
-            TrafficSlot::Occurrence(class) => Some(usize::from(class)),
-            TrafficSlot::Mpi(_) => None,
+/// What was transmitted, of each bin. It stays where it is: there are many in all.
+fn bins(rule: &Rule, cells: Vec<Cell<TrafficSlot, TrafficSums>>) -> Vec<BinSums> {
+    let settled = |Cell { bin, slot, value }: Cell<TrafficSlot, TrafficSums>| {
+        let TrafficSums { sums, messages } = value;
+        let of = match slot {
+            TrafficSlot::Occurrence(class) if !rule.transmission[usize::from(class)] => return None,
+            TrafficSlot::Occurrence(class) if rule.repeat[usize::from(class)] => BinOf::Repeated,
+            TrafficSlot::Occurrence(_) => BinOf::Sent,
+            TrafficSlot::Mpi(class) => BinOf::Mpi(class),
         };
-        if bins.last().is_none_or(|bin| bin.bin != cell.bin) {
-            // There may be many connections, of a bin or two each.
-            if bins.len() == bins.capacity() {
-                bins.reserve_exact(bins.len() / 4 + 1);
-            }
-            bins.push(BinTotals { bin: cell.bin, ..BinTotals::default() });
-        }
-        let Some(bin) = bins.last_mut() else { continue };
-        let TrafficSums { sums, messages } = cell.value;
-        if let TrafficSlot::Mpi(class) = cell.slot {
-            let sums = MpiSums { messages, mpi_bytes: sums.payload_bytes };
-            bin.mpi.push((class, sums));
-        }
-        let Some(class) = occurrence else { continue };
-        bin.traffic.packets += sums.packets;
-        bin.traffic.wire_bytes += sums.wire_bytes;
-        if rule.repeat[class] {
-            bin.repeated += Repeated { packets: sums.packets, wire_bytes: sums.wire_bytes };
-        } else {
-            bin.traffic.payload_bytes += sums.payload_bytes;
-            bin.traffic.messages += messages;
-        }
-    }
-    bins
+        Some(BinSums { bin, of, sums, messages })
+    };
+    cells.into_iter().filter_map(settled).collect()
 }
 
 /// Adds what a later input saw of the same connection.
@@ -309,13 +310,15 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     total.times_ns = (total.times_ns.0.min(later.times_ns.0), total.times_ns.1.max(later.times_ns.1));
     total.traffic += later.traffic;
     total.repeats += later.repeats;
-    *total.health += *later.health;
+    total.health.change(|health| *health += later.health.whole());
     total.unknown_starts += later.unknown_starts;
     total.merge_mpi(later.mpi);
-    total.missing += later.missing;
+    if let Some(missing) = later.missing {
+        *total.missing.get_or_insert_default().as_mut() += *missing;
+    }
     total.inputs.extend(later.inputs);
-    for (key, histogram) in later.timings {
-        total.timings.or_default(key).merge(&histogram);
+    for (key, recorder) in later.timings {
+        total.timings.or_default(key).merge(recorder);
     }
     total.sizes.merge(later.sizes);
     for (votes, others) in [(&mut total.partners, later.partners), (&mut total.echoes, later.echoes)] {
@@ -324,14 +327,6 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
         }
     }
     total.time_bins.extend(later.time_bins);
-    for bin in later.bins {
-        match total.bins.last_mut().filter(|last| last.bin == bin.bin) {
-            Some(last) => {
-                last.traffic += bin.traffic;
-                last.repeated += bin.repeated;
-                last.mpi.extend(bin.mpi);
-            }
-            None => total.bins.push(bin),
-        }
-    }
+    // Parts of a rotated capture share the bin in which one goes on to the next.
+    total.bins.extend(later.bins);
 }

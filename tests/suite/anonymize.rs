@@ -101,13 +101,13 @@ fn lines(profile: &Profile, name: &dyn Fn(Endpoint) -> Endpoint) -> BTreeMap<&'s
     macro_rules! table {
         ($($table:ident),*) => {
             $(for row in &profile.$table {
-                add(stringify!($table), format!("{}: {}", connection(row.connection), rest(row, row.connection)));
+                add(stringify!($table), format!("{}: {}", connection(row.connection), rest(&row, row.connection)));
             })*
         };
     }
     table!(timeline, collectives, latencies, sizes, health);
     for row in profile.streams.iter().flatten() {
-        add("streams", format!("{}: {}", connection(row.connection), rest(row, row.connection)));
+        add("streams", format!("{}: {}", connection(row.connection), rest(&row, row.connection)));
     }
     tables.values_mut().for_each(|lines| lines.sort());
     tables

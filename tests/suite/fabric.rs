@@ -18,11 +18,11 @@ fn written(folder: &Path, file: &[u8]) -> PathBuf {
 
 /// The health of the connections of a sender, by service.
 fn of(found: &Profile, src: u16, service: u8) -> Health {
-    let row = |row: &&HealthRow| {
+    let row = |row: &HealthRow| {
         let connection = &found.connections[row.connection as usize];
         connection.src.to_string() == src.to_string() && connection.service == service
     };
-    *found.health.iter().find(row).expect("a row").health
+    found.health.iter().find(row).expect("a row").health
 }
 
 /// The rows of a csv, by column.

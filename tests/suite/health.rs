@@ -18,7 +18,7 @@ const ACKNOWLEDGE: u8 = 0x11;
 pub(crate) fn total(profile: &Profile) -> (Health, Repeats) {
     let mut health = Health::default();
     let mut repeats = Repeats::default();
-    profile.health.iter().for_each(|row| health += *row.health);
+    profile.health.iter().for_each(|row| health += row.health);
     let data = profile.connections.iter().filter(|connection| connection.kind == Kind::Data);
     data.for_each(|connection| repeats += connection.repeats);
     (health, repeats)
@@ -379,11 +379,11 @@ fn refusals_and_congestion_are_counted_where_they_travel() {
     }
     let found = profile(&[wire.file()]);
     let of = |src: u16, service: u8| -> Health {
-        let row = |row: &&ibscope::model::profile::HealthRow| {
+        let row = |row: &ibscope::model::profile::HealthRow| {
             let connection = &found.connections[row.connection as usize];
             connection.src.to_string() == src.to_string() && connection.service == service
         };
-        *found.health.iter().find(row).expect("a row").health
+        found.health.iter().find(row).expect("a row").health
     };
     let (forth, answers, notified) = (of(3, 0), of(4, 0), of(4, 4));
     let naks = [

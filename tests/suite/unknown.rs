@@ -44,7 +44,7 @@ fn labelled(profile: &Profile) -> Vec<String> {
         )
     };
     let of_mpi =
-        |row: &&LatencyRow| row.timing.interval.is_of_mpi() && is_ours(&profile.connections[row.connection as usize]);
+        |row: &LatencyRow| row.timing.interval.is_of_mpi() && is_ours(&profile.connections[row.connection as usize]);
     let times = profile.latencies.iter().filter(of_mpi).map(|row| format!("times of MPI messages: {:?}", row.timing));
     let rows = profile.connections.iter().filter(|connection| is_ours(connection));
     rows.filter(says_something).map(line).chain(times).collect()

@@ -243,7 +243,9 @@ fn rates() -> Rates {
             stack: None,
         }],
         timeline: vec![row(0, 1), row(5, 1_000_000), row(19, 1)],
-        sizes: vec![size(SizeOf::Send, 4, 65_536), size(SizeOf::Request, 3, 4096), size(SizeOf::Acknowledge, 1, 64)],
+        sizes: [size(SizeOf::Send, 4, 65_536), size(SizeOf::Request, 3, 4096), size(SizeOf::Acknowledge, 1, 64)]
+            .into_iter()
+            .collect(),
         bin_ns: 10_000_000,
         ..Profile::default()
     };

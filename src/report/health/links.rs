@@ -142,7 +142,7 @@ fn links(profile: &Profile) -> Links {
         let ends = |src, dst| [(src, Direction::From), (dst, Direction::To)];
         for end in ends(connection.src, connection.dst) {
             let link = links.entry(end).or_default();
-            link.health += **health;
+            link.health += *health;
             add(&mut link.lost, requests);
         }
         for end in ends(connection.dst, connection.src).into_iter().filter(|_| responses > 0) {

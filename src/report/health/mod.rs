@@ -44,17 +44,20 @@ const COLUMNS: [&str; 12] = [
 /// And behind them.
 const DERIVED: [&str; 2] = ["requests_per_ack", "cnp_slowdown"];
 
-fn totals(rows: &[Row<'_>]) -> (Health, Repeats) {
-    rows.iter().fold(Default::default(), |(mut health, mut repeats): (Health, Repeats), row| {
-        health += row.health;
-        repeats += row.repeats();
-        (health, repeats)
-    })
+fn totals(profile: &Profile) -> (Health, Repeats) {
+    let (mut health, mut repeats) = (Health::default(), Repeats::default());
+    for row in &profile.health {
+        if let Some(connection) = profile.connections.get(row.connection as usize) {
+            health += row.health;
+            repeats += connection.repeats;
+        }
+    }
+    (health, repeats)
 }
 
 /// All connections together: the repeats, and the columns of [`Health`].
 pub(super) fn total(profile: &Profile) -> Vec<(&'static str, u64)> {
-    let (health, repeats) = totals(&rows(profile));
+    let (health, repeats) = totals(profile);
     let repeats = repeats_values(&repeats);
     COLUMNS
         .into_iter()
@@ -96,9 +99,8 @@ pub(super) struct Overview {
 
 /// Totals, and at most so many of the worst connections.
 pub(super) fn overview(profile: &Profile, speed: Option<&Speed>, most: usize) -> Overview {
-    let mut rows = rows(profile);
-    let totals = describe(profile, speed, &rows);
-    rows.retain(|row| row.severity() > 0);
+    let totals = describe(profile, speed);
+    let mut rows: Vec<Row<'_>> = rows(profile).filter(|row| row.severity() > 0).collect();
     // Equal ones stay in the order of connections.
     rows.sort_by_key(|row| std::cmp::Reverse(row.severity()));
     let worst = rows.iter().take(most).map(|row| (row.who(), row.findings())).collect();
@@ -106,8 +108,8 @@ pub(super) fn overview(profile: &Profile, speed: Option<&Speed>, most: usize) ->
 }
 
 /// The totals in words.
-fn describe(profile: &Profile, speed: Option<&Speed>, rows: &[Row<'_>]) -> Vec<(&'static str, String)> {
-    let (health, repeats) = totals(rows);
+fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<(&'static str, String)> {
+    let (health, repeats) = totals(profile);
     let mut lines = Vec::new();
     let mut put = |label: &'static str, text: String| lines.push((label, text));
     put(
@@ -237,16 +239,15 @@ pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
 
 /// One object: totals, pause frames, what each input lacks, and the lines of the csv as objects.
 pub fn json(profile: &Profile, speed: Option<&Speed>, out: &mut dyn Write) -> io::Result<()> {
-    let rows = rows(profile);
-    let (health, repeats) = totals(&rows);
+    let (health, repeats) = totals(profile);
     let mut total = object(health_cells(&health));
     total.extend(object(repeats_cells(&repeats)));
     let inputs = profile.inputs.iter();
     let inputs: Vec<Value> = inputs
         .map(|input| json!({ "name": input.name, "missing_packets": input.coverage.missing_packets, "interface_drops": input.coverage.interface_drops }))
         .collect();
-    let connections = rows.iter().map(|row| {
-        let mut connection = object(cells(row));
+    let connections = rows(profile).map(|row| {
+        let mut connection = object(cells(&row));
         connection.insert("findings".to_owned(), json!(row.findings()));
         Value::Object(connection)
     });

@@ -234,31 +234,31 @@ pub(super) fn slowdown(health: &Health) -> Option<f64> {
 }
 
 /// The connections with something to say.
-pub(super) fn rows(profile: &Profile) -> Vec<Row<'_>> {
+pub(super) fn rows(profile: &Profile) -> impl Iterator<Item = Row<'_>> {
     let (ports, ranks) = (Who::new(profile, By::Endpoint), Who::new(profile, By::Rank));
     // ACKs go to the sender's queue pair.
     let place = |connection: &ConnectionRow| (connection.src, connection.dst, connection.service, connection.dest_qp);
     let acks: HashMap<_, u64> = profile
         .health
         .iter()
-        .filter_map(|row| Some((profile.connections.get(row.connection as usize)?, &row.health)))
-        .map(|(connection, health)| (place(connection), plain_acks(health, &connection.repeats)))
+        .filter_map(|row| Some((profile.connections.get(row.connection as usize)?, row.health)))
+        .map(|(connection, health)| (place(connection), plain_acks(&health, &connection.repeats)))
         .collect();
-    let requests_per_ack = |connection: &ConnectionRow, health: &Health| {
+    let requests_per_ack = move |connection: &ConnectionRow, health: &Health| {
         let requests = acknowledged_requests(health, &connection.repeats);
         let back = (connection.dst, connection.src, connection.service, connection.src_qp?);
         let acks = acks.get(&back).copied().filter(|acks| *acks > 0 && requests > 0)?;
         Some(requests as f64 / acks as f64)
     };
-    let row = |HealthRow { connection, health }: &HealthRow| {
-        let connection = profile.connections.get(*connection as usize)?;
+    let row = move |HealthRow { connection, health }: HealthRow| {
+        let connection = profile.connections.get(connection as usize)?;
         Some(Row {
             connection,
-            health: **health,
-            requests_per_ack: requests_per_ack(connection, health),
+            health,
+            requests_per_ack: requests_per_ack(connection, &health),
             endpoints: (ports.sender(connection), ports.receiver(connection)),
             ranks: (ranks.sender(connection), ranks.receiver(connection)),
         })
     };
-    profile.health.iter().filter_map(row).collect()
+    profile.health.iter().filter_map(row)
 }

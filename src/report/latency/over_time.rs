@@ -4,8 +4,8 @@
 //! samples of a bin, found in the sum of the connections' coarse buckets, and so within 6.25 % of the truth.
 
 use super::{number, size, time};
-use crate::model::profile::{ConnectionRow, LatencyBin, LatencyRow};
-use crate::model::{Histogram, Interval, Kind, Profile};
+use crate::model::profile::{ConnectionRow, LatencyBin};
+use crate::model::{Histogram, Interval, Kind, Profile, TimingKey};
 use crate::report::ReportError;
 use crate::report::columns::columns;
 use crate::report::units::{duration, group, seconds_since, utc};
@@ -77,16 +77,17 @@ impl Wanted {
     fn rows<'a>(
         &'a self,
         profile: &'a Profile,
-    ) -> Result<impl Iterator<Item = (&'a LatencyBin, &'a LatencyRow, &'a ConnectionRow)>, ReportError> {
+    ) -> Result<impl Iterator<Item = (&'a LatencyBin, (u32, TimingKey), &'a ConnectionRow)>, ReportError> {
         let is_kept = |name: &str| Interval::ALL.iter().any(|interval| interval.is_answer() && interval.name() == name);
         if let Some(name) = self.interval.filter(|name| !is_kept(name)) {
             return Err(ReportError::NotOverTime { interval: name });
         }
+        let latencies: Vec<_> = profile.latencies.iter().map(|row| (row.connection, row.timing)).collect();
         let row = move |bin: &'a LatencyBin| {
-            let latency = profile.latencies.get(bin.latency as usize)?;
-            let connection = profile.connections.get(latency.connection as usize)?;
-            let is_wanted = self.interval.is_none_or(|name| name == latency.timing.interval.name());
-            (is_wanted && connection.kind == Kind::Data).then_some((bin, latency, connection))
+            let (index, timing) = *latencies.get(bin.latency as usize)?;
+            let connection = profile.connections.get(index as usize)?;
+            let is_wanted = self.interval.is_none_or(|name| name == timing.interval.name());
+            (is_wanted && connection.kind == Kind::Data).then_some((bin, (index, timing), connection))
         };
         Ok(profile.latency_timeline.iter().filter_map(row))
     }
@@ -108,9 +109,9 @@ pub fn over_time(profile: &Profile, wanted: &Wanted) -> Result<OverTime, ReportE
     }
     let who = Who::new(profile, wanted.by.unwrap_or(By::Endpoint));
     let mut counts: BTreeMap<BinKey, Counts> = BTreeMap::new();
-    for (bin, latency, connection) in wanted.rows(profile)? {
+    for (bin, (_, timing), connection) in wanted.rows(profile)? {
         let key = BinKey {
-            interval: latency.timing.interval.name(),
+            interval: timing.interval.name(),
             pair: wanted.pair(&who, connection),
             time_ns: bin.time_ns.div_euclid(bin_ns).saturating_mul(bin_ns),
         };
@@ -138,12 +139,12 @@ pub fn surface(profile: &Profile, wanted: &Wanted) -> Result<Surface, ReportErro
     }
     let who = Who::new(profile, wanted.by.unwrap_or(By::Endpoint));
     let mut counts: BTreeMap<CellKey, Counts> = BTreeMap::new();
-    for (bin, latency, connection) in wanted.rows(profile)? {
-        let sent = messages.get(&(latency.connection, bin.time_ns.div_euclid(bin_ns))).copied().unwrap_or_default();
+    for (bin, (index, timing), connection) in wanted.rows(profile)? {
+        let sent = messages.get(&(index, bin.time_ns.div_euclid(bin_ns))).copied().unwrap_or_default();
         let key = CellKey {
-            interval: latency.timing.interval.name(),
+            interval: timing.interval.name(),
             pair: wanted.pair(&who, connection),
-            from_bytes: latency.timing.size.from_bytes(),
+            from_bytes: timing.size.from_bytes(),
             from_rate: rate_class(sent, bin_ns),
         };
         *counts.entry(key).or_default().entry(bin.bucket).or_default() += u64::from(bin.count);

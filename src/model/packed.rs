@@ -1,0 +1,170 @@
+//! A long list of rows that takes little room: as they would be written down.
+//!
+//! Rows of a table are mostly small numbers in wide fields. There are millions of them at the end of an analysis, and from then on they are only
+//! gone through.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Rows of a page.
+const PAGE: usize = 64;
+
+/// Rows in order. A row that cannot be written down, which plain ones can, is not taken.
+#[derive(Clone)]
+pub struct Packed<T> {
+    /// All but the last page are full.
+    pages: Vec<Box<[u8]>>,
+    open: Vec<u8>,
+    len: usize,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T> Packed<T> {
+    /// Number of rows.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True without rows.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Gives up all rows.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn page(&self, number: usize) -> &[u8] {
+        self.pages.get(number).map_or(&self.open, |page| page)
+    }
+}
+
+impl<T: Serialize> Packed<T> {
+    /// Adds a row at the end.
+    pub fn push(&mut self, row: &T) {
+        let before = self.open.len();
+        let written = postcard::to_extend(row, Appended(&mut self.open));
+        if written.is_err() {
+            self.open.truncate(before);
+            return;
+        }
+        self.len += 1;
+        if self.len.is_multiple_of(PAGE) {
+            self.pages.push(self.open.as_slice().into());
+            self.open.clear();
+        }
+    }
+}
+
+/// Bytes are added to what is there.
+struct Appended<'a>(&'a mut Vec<u8>);
+
+impl Extend<u8> for Appended<'_> {
+    fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
+        self.0.extend(bytes);
+    }
+}
+
+impl<T: DeserializeOwned> Packed<T> {
+    /// All rows in order.
+    pub fn iter(&self) -> Rows<'_, T> {
+        Rows { of: self, next: 0, left: &[] }
+    }
+}
+
+/// The rows of a list, one by one.
+#[derive(Clone)]
+pub struct Rows<'a, T> {
+    of: &'a Packed<T>,
+    next: usize,
+    left: &'a [u8],
+}
+
+impl<T: DeserializeOwned> Iterator for Rows<'_, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        if self.next >= self.of.len {
+            return None;
+        }
+        if self.next.is_multiple_of(PAGE) {
+            self.left = self.of.page(self.next / PAGE);
+        }
+        let (row, left) = postcard::take_from_bytes(self.left).ok()?;
+        self.left = left;
+        self.next += 1;
+        Some(row)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.of.len.saturating_sub(self.next);
+        (left, Some(left))
+    }
+}
+
+impl<T> Default for Packed<T> {
+    fn default() -> Self {
+        Self { pages: Vec::new(), open: Vec::new(), len: 0, of: PhantomData }
+    }
+}
+
+/// Equal rows are written down alike.
+impl<T> PartialEq for Packed<T> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.len, &self.pages, &self.open) == (other.len, &other.pages, &other.open)
+    }
+}
+
+impl<T: DeserializeOwned + fmt::Debug> fmt::Debug for Packed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<T: Serialize> Extend<T> for Packed<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, rows: I) {
+        rows.into_iter().for_each(|row| self.push(&row));
+    }
+}
+
+impl<T: Serialize> FromIterator<T> for Packed<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(rows: I) -> Self {
+        let mut packed = Self::default();
+        packed.extend(rows);
+        packed
+    }
+}
+
+impl<'a, T: DeserializeOwned> IntoIterator for &'a Packed<T> {
+    type Item = T;
+    type IntoIter = Rows<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn rows_come_out_as_they_went_in(rows in prop::collection::vec((any::<u32>(), any::<i64>(), any::<Option<u8>>()), 0..3 * PAGE)) {
+            let packed: Packed<_> = rows.iter().copied().collect();
+            prop_assert_eq!((packed.len(), packed.is_empty()), (rows.len(), rows.is_empty()));
+            prop_assert!(packed.iter().eq(rows.iter().copied()));
+            prop_assert_eq!(packed.iter().size_hint(), (rows.len(), Some(rows.len())));
+            let mut fewer: Packed<_> = rows.iter().copied().skip(1).collect();
+            prop_assert_eq!(fewer == packed, rows.is_empty());
+            fewer.clear();
+            prop_assert!(fewer.is_empty() && fewer.iter().next().is_none());
+        }
+    }
+}
