@@ -38,8 +38,6 @@ pub struct Capture {
     options: SourceOptions,
     /// The end was asked for before this input had one.
     interrupted: bool,
-    /// Its content is longer than what is read of it.
-    limited: bool,
 }
 
 /// Whether a source has ended, and how.
@@ -55,6 +53,11 @@ enum End {
 impl End {
     const fn is_open(&self) -> bool {
         matches!(self, Self::Open)
+    }
+
+    /// Its content is longer than what is read of it.
+    fn is_excess(&self) -> bool {
+        matches!(self, Self::Failed(error) if Excess::of(error).is_some())
     }
 }
 
@@ -100,7 +103,6 @@ impl Capture {
             eager,
             options,
             interrupted: false,
-            limited: false,
         };
         capture.fill(HEAD_BYTES);
         capture.detect()?;
@@ -191,7 +193,7 @@ impl Capture {
     #[must_use]
     pub fn ending(&self) -> Ending {
         let mut digests = self.source.digests();
-        if self.interrupted || self.limited {
+        if self.interrupted || self.end.is_excess() {
             // Of what was read ahead, which is neither the file nor what counts.
             digests.xxh3_128.clear();
             digests.sha256 = None;
@@ -228,10 +230,7 @@ impl Capture {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.limited = Excess::of(&error).is_some();
-                    self.end = End::Failed(error);
-                }
+                Err(error) => self.end = End::Failed(error),
             }
         }
     }
