@@ -120,7 +120,8 @@ fn no_more_of_a_compressed_file_is_read_than_was_asked_for() {
     let case = Case::new();
     let cut = case.folder.path().join("cut.pcap");
     fs::write(&cut, &case.file[..AT]).expect("cut");
-    let expected = pipeline::analyze(&[cut.clone()], &pipeline::Options::default(), &|_| {}).expect("analysis");
+    let expected =
+        pipeline::analyze(std::slice::from_ref(&cut), &pipeline::Options::default(), &|_| {}).expect("analysis");
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&case.file).expect("compressed");
     for packed in [gzip.finish().expect("compressed"), zstd::encode_all(&case.file[..], 1).expect("compressed")] {

@@ -42,7 +42,8 @@ fn names_of_manifests_and_profiles_stay_text() {
         .expect("manifest");
     let ran = ibscope(["analyze", "-o", place(&profile), "--manifest", place(&manifest), place(&capture)]);
     assert!(ran.code == 1 && ran.stderr.contains("node name"), "{}", ran.stderr);
-    let names: String = (17..=20).map(|lid| format!("{lid},{EVIL}{lid}\n")).collect();
+    let row = |lid: u16| format!("{lid},{EVIL}{lid}\n");
+    let names: String = (17..=20).map(row).collect();
     fs::write(&hosts, format!("endpoint,name\n{names}")).expect("hosts");
     result(&["analyze", "-o", place(&profile), "--hosts", place(&hosts)], &[&capture]);
     // Whoever writes a profile may write any words.

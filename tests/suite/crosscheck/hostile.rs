@@ -76,10 +76,12 @@ fn descriptions_that_are_made_to_take_time_are_read_in_linear_time() {
             .to_string();
         assert!(error.contains("built.cubex") && error.contains("attributes"), "{error}");
     };
-    let attributes: String = (0..MANY).map(|number| format!(" a{number}='>'")).collect();
+    let attribute = |number: usize| format!(" a{number}='>'");
+    let attributes: String = (0..MANY).map(attribute).collect();
     refused(format!("<metric{attributes}/>{ONE}"));
     // Each inherits those of all around it.
-    let spaces: String = (0..60_000).map(|number| format!("<a xmlns:n{number}='n{number}'>")).collect();
+    let space = |number: usize| format!("<a xmlns:n{number}='n{number}'>");
+    let spaces: String = (0..60_000).map(space).collect();
     refused(format!("{spaces}{}{ONE}", "</a>".repeat(60_000)));
     // A name that each of many processes would have a copy of.
     let host = format!("<systemtreenode Id='0'><name>{}</name><class>node</class>", "n".repeat(1 << 20));
