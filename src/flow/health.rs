@@ -408,16 +408,15 @@ fn count(episodes: &mut Episodes, run: &Reading) {
 
 /// Writes to a ring that may still grow.
 fn put<T>(ring: &mut Vec<T>, at: usize, value: T) {
-    match ring.get_mut(at) {
-        Some(slot) => *slot = value,
-        None => {
-            // Most connections fill no more than a part, and there are many: steps that an allocator has blocks of.
-            if ring.len() == ring.capacity() {
-                ring.reserve_exact(if ring.is_empty() { 5 } else { 4 });
-            }
-            ring.push(value);
-        }
+    if let Some(slot) = ring.get_mut(at) {
+        *slot = value;
+        return;
     }
+    // Most connections fill no more than a part, and there are many: steps that an allocator has blocks of.
+    if ring.len() == ring.capacity() {
+        ring.reserve_exact(if ring.is_empty() { 5 } else { 4 });
+    }
+    ring.push(value);
 }
 
 /// Adds a range to a sorted list of disjoint ones. New ones come at the end as a rule.
