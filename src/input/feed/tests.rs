@@ -247,14 +247,14 @@ fn recorded_captures_are_what_they_are_in_order() {
     for (index, packed) in packed.iter().enumerate() {
         let file = zstd::decode_all(std::fs::File::open(packed).unwrap()).unwrap();
         let form = FORMS.into_iter().find(|form| file.starts_with(&(form.put)(form.magic))).unwrap();
-        let batch_bytes = [16 << 10, 50_000, 128 << 10, 1 << 20][index % 4];
+        let batch_bytes = [40_000, 64 << 10, 128 << 10, 1 << 20][index % 4];
         let (out, stretches) = both(&folder, form, &file, batch_bytes, 1 + index % 9).unwrap();
         assert_eq!((out.note, out.digests.length_bytes), (None, file.len() as u64), "{}", packed.display());
         counted += stretches.counted;
         possible += file.len() / batch_bytes;
     }
-    // In short stretches there are not always records enough to tell that they are some.
-    assert!(counted * 2 > possible, "{counted} of {possible}");
+    // What is found is right but for next to nothing.
+    assert!(counted * 100 > possible * 98, "{counted} of {possible}");
 }
 
 /// Data that are records themselves: what stretches find there does not count.
