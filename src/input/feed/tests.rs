@@ -226,7 +226,7 @@ fn both(folder: &Folder, form: Form, file: &[u8], batch_bytes: usize, most: usiz
     assert!(out.bytes == file[HEADER_BYTES..ends.last().copied().unwrap_or(HEADER_BYTES)], "{case}");
     let read = &file[..out.digests.length_bytes as usize];
     assert_eq!(out.digests.xxh3_128, format!("{:032x}", xxhash_rust::xxh3::xxh3_128(read)), "{case}");
-    let sha256 = Sha256::digest(read).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    let sha256: String = Sha256::digest(read).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(out.digests.sha256, Some(sha256), "{case}");
     Some((out, stretches))
 }
@@ -243,22 +243,18 @@ fn recorded_captures_are_what_they_are_in_order() {
     packed.sort();
     assert!(packed.len() > 100, "{}", packed.len());
     let folder = Folder::new();
-    // Of each size: stretches that counted, and as many as there may be.
-    let mut sizes = [16 << 10, 50_000, 128 << 10, 1 << 20].map(|bytes: usize| (bytes, 0, 0));
+    let (mut counted, mut possible) = (0, 0);
     for (index, packed) in packed.iter().enumerate() {
         let file = zstd::decode_all(std::fs::File::open(packed).unwrap()).unwrap();
         let form = FORMS.into_iter().find(|form| file.starts_with(&(form.put)(form.magic))).unwrap();
-        let (batch_bytes, counted, possible) = &mut sizes[index % 4];
-        let (out, stretches) = both(&folder, form, &file, *batch_bytes, 1 + index % 9).unwrap();
+        let batch_bytes = [40_000, 64 << 10, 128 << 10, 1 << 20][index % 4];
+        let (out, stretches) = both(&folder, form, &file, batch_bytes, 1 + index % 9).unwrap();
         assert_eq!((out.note, out.digests.length_bytes), (None, file.len() as u64), "{}", packed.display());
-        *counted += stretches.counted;
-        *possible += file.len() / *batch_bytes;
+        counted += stretches.counted;
+        possible += file.len() / batch_bytes;
     }
-    // In short stretches there are not always records enough to tell that they are some.
-    let enough = |(bytes, counted, possible): &(usize, usize, usize)| {
-        if *bytes < 100_000 { *counted > 100 } else { counted * 4 > possible * 3 }
-    };
-    assert!(sizes.iter().all(enough), "{sizes:?}");
+    // What is found is right but for next to nothing.
+    assert!(counted * 100 > possible * 98, "{counted} of {possible}");
 }
 
 /// Data that are records themselves: what stretches find there does not count.
