@@ -226,7 +226,7 @@ fn both(folder: &Folder, form: Form, file: &[u8], batch_bytes: usize, most: usiz
     assert!(out.bytes == file[HEADER_BYTES..ends.last().copied().unwrap_or(HEADER_BYTES)], "{case}");
     let read = &file[..out.digests.length_bytes as usize];
     assert_eq!(out.digests.xxh3_128, format!("{:032x}", xxhash_rust::xxh3::xxh3_128(read)), "{case}");
-    let sha256: String = Sha256::digest(read).iter().map(|byte| format!("{byte:02x}")).collect();
+    let sha256 = Sha256::digest(read).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
     assert_eq!(out.digests.sha256, Some(sha256), "{case}");
     Some((out, stretches))
 }
