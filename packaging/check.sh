@@ -3,9 +3,10 @@
 # usage: packaging/check.sh FOLDER
 set -eu
 cd "$(dirname "$0")/.."
+dist=$(realpath "$1")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-tar --extract --gzip --file "$1"/ibscope-*.tar.gz --directory "$work" --strip-components=1
+tar --extract --gzip --file "$dist"/ibscope-*.tar.gz --directory "$work" --strip-components=1
 ibscope=$work/bin/ibscope share=$work/share
 "$ibscope" analyze samples/openib-mixed-4x1.pcap.zst >/dev/null
 
@@ -33,7 +34,7 @@ if command -v fish >/dev/null; then
 	[ "$(fish -c "source $share/fish/vendor_completions.d/ibscope.fish; complete -C 'ibscope collec'" | cut -f1)" = collectives ] && echo "fish completes"
 fi
 
-deb=$(echo "$1"/ibscope_*.deb)
+deb=$(echo "$dist"/ibscope_*.deb)
 if [ -e "$deb" ]; then
 	dpkg-deb --extract "$deb" "$work/deb"
 	cmp "$work/deb/usr/bin/ibscope" "$ibscope"
@@ -42,7 +43,7 @@ if [ -e "$deb" ]; then
 	if ldd "$ibscope" >/dev/null 2>&1; then dpkg-deb --field "$deb" Depends | grep 'libc6 (>=' | grep -q libssl; fi
 	echo ".deb: the same program, sums fit, it depends on: $(dpkg-deb --field "$deb" Depends)"
 fi
-rpm=$(echo "$1"/ibscope-*.rpm)
+rpm=$(echo "$dist"/ibscope-*.rpm)
 if [ -e "$rpm" ]; then
 	rpm --query --list --package "$rpm" | grep -q '^/usr/bin/ibscope$'
 	rpm --checksig --nosignature "$rpm" | grep -q 'digests OK'

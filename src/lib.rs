@@ -3,7 +3,7 @@
 //! The way of the data, stage by stage (each a module that knows none of the others, see ARCHITECTURE.md):
 //!
 //! 1. [`input`] opens paths, `-` and FIFOs, decompresses, and cuts the bytes into batches at record ends.
-//! 2. [`decode`] turns a batch into 64-byte packet records ([`model::PacketRecord`]). [`align`] holds the clocks of several inputs against each
+//! 2. [`decode`] turns a batch into 32-byte packet records ([`model::PacketRecord`]). [`align`] holds the clocks of several inputs against each
 //!    other beforehand.
 //! 3. [`flow`] follows sequence numbers and messages per connection.
 //! 4. [`reduce`] sums up per connection and bin of time, and settles mirror copies and inputs at the end.

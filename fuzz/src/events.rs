@@ -1,8 +1,9 @@
 //! What queue pairs do, one choice after the other: messages, answers, losses, repeats, and now and then nonsense.
 
+use crate::mad;
 use crate::packet::{self, Content, Frame};
 use arbitrary::{Result, Unstructured};
-use ibscope_parsers::ib::{Bth, MadHeader, Opcode};
+use ibscope_parsers::ib::{Bth, Opcode};
 use ibscope_parsers::mpi::ucx;
 use ibscope_parsers::{Psn, Qpn};
 
@@ -193,20 +194,9 @@ impl<'a, 'b> Events<'a, 'b> {
 
     /// A message of connection management, on queue pair 1.
     fn management(&mut self, index: usize, kind: u8) -> Result<()> {
-        let header = MadHeader {
-            base_version: 1,
-            class: MadHeader::CLASS_CM,
-            class_version: 2,
-            method: 3,
-            status: 0,
-            class_specific: 0,
-            tid: u64::from(kind),
-            attr_id: 0x10 | u16::from(kind),
-            attr_mod: 0,
-        };
         let length = self.input.arbitrary::<u8>()?;
-        let mut mad = [&header.to_bytes()[..], &self.some_bytes(usize::from(length))?].concat();
-        mad.resize(256, 0);
+        let mut mad = mad::of_connection_management(kind, &self.some_bytes(usize::from(length))?);
+        mad.resize(mad::MAD_BYTES, 0);
         let own = std::mem::replace(&mut self.queues[index].dest_qp, 1);
         self.put(index, 0x64, 0, &[0x80, 1, 0, 0, 0, 0, 0, 1], &mad);
         self.queues[index].dest_qp = own;

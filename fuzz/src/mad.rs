@@ -4,7 +4,7 @@ use ibscope_parsers::ib::{CmMessage, MadHeader};
 use ibscope_parsers::mpi::rdmacm;
 
 /// Bytes of a datagram.
-const MAD_BYTES: usize = 256;
+pub(crate) const MAD_BYTES: usize = 256;
 
 /// As it stands, and with a header that makes it a message of connection management of any kind.
 ///
@@ -13,6 +13,14 @@ const MAD_BYTES: usize = 256;
 pub fn run(bytes: &[u8]) {
     message(bytes);
     let Some((&attribute, body)) = bytes.split_first() else { return };
+    let mut mad = of_connection_management(attribute & 0x0F, body);
+    message(&mad);
+    mad.resize(MAD_BYTES, 0);
+    message(&mad);
+}
+
+/// A message of connection management of this kind, not yet as long as datagrams are.
+pub(crate) fn of_connection_management(kind: u8, body: &[u8]) -> Vec<u8> {
     let header = MadHeader {
         base_version: 1,
         class: MadHeader::CLASS_CM,
@@ -20,14 +28,11 @@ pub fn run(bytes: &[u8]) {
         method: 3,
         status: 0,
         class_specific: 0,
-        tid: 7,
-        attr_id: 0x10 | u16::from(attribute & 0x0F),
+        tid: u64::from(kind),
+        attr_id: 0x10 | u16::from(kind),
         attr_mod: 0,
     };
-    let mut mad = [&header.to_bytes()[..], body].concat();
-    message(&mad);
-    mad.resize(MAD_BYTES, 0);
-    message(&mad);
+    [&header.to_bytes()[..], body].concat()
 }
 
 fn message(mad: &[u8]) {

@@ -1,8 +1,10 @@
 //! A record read as far as flows need it: whose packet it is, and what it does.
 //!
 //! Runs for every packet of a capture, so the shapes that nearly all packets have (an LRH behind a plain ERF header or at once, or
-//! Ethernet, IPv4 without options and UDP; captured whole, one transport header) are read in one go by [`Brief::quick`]. Everything else,
+//! Ethernet, IPv4 without options and UDP; captured whole, one transport header) are read in one go by [`Shape::quick`]. Everything else,
 //! and everything that is wrong, goes through [`link::locate`] and [`Packet::parse_lax`], which read every shape and say what is wrong.
+
+#![expect(clippy::inline_always, reason = "see `Shape::quick`")]
 
 use crate::field::{Endpoint, Lid};
 use crate::frame::erf::ErfHeader;
@@ -38,6 +40,50 @@ pub struct Brief {
     pub captured_payload_bytes: usize,
 }
 
+/// The common shape of the packets of a link type.
+pub trait Shape {
+    /// The link type.
+    const LINK_TYPE: LinkType;
+
+    /// Gives a whole packet of this shape, with an opcode that is known, to `then`, as [`Brief::read`] reads it; `None` for everything else.
+    /// `original_bytes` are those of its record.
+    ///
+    /// With `then` as the end of its one way the packet stays in registers: put together in memory it would cost more than reading it.
+    fn quick<T: Then>(data: &[u8], original_bytes: u32, then: T) -> Option<T::Output>;
+}
+
+/// What is done with a packet. A trait and no closure, because a closure cannot be told to be always a part of what calls it.
+pub trait Then {
+    /// What comes of it.
+    type Output;
+
+    /// Takes the packet.
+    fn then(self, brief: Brief) -> Self::Output;
+}
+
+/// Gives the packet back.
+struct Whole;
+
+impl Then for Whole {
+    type Output = Brief;
+
+    fn then(self, brief: Brief) -> Brief {
+        brief
+    }
+}
+
+/// An LRH behind a plain ERF header.
+#[derive(Clone, Copy, Debug)]
+pub struct Erf;
+
+/// An LRH at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Native;
+
+/// `RoCEv2` in an untagged frame, over IPv4 without options.
+#[derive(Clone, Copy, Debug)]
+pub struct Ethernet;
+
 /// What a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -48,33 +94,15 @@ pub enum Content {
 }
 
 impl Brief {
-    /// A whole packet of a common shape, as [`Brief::read`] reads it; `None` for everything else.
+    /// What the [`Shape`] of its link type says of a record: `None` for one of another shape.
     #[must_use]
-    #[inline]
     pub fn quick(record: &Record<'_>) -> Option<Self> {
-        let data = record.data;
-        let location = match record.link_type {
-            LinkType::ERF => erf(data)?,
-            LinkType::ETHERNET => ethernet(data, record.original_bytes)?,
-            LinkType::INFINIBAND => native(*data.first_chunk()?, 0)?,
-            _ => return None,
-        };
-        let bth_at = if location.framed == Framed::Native { location.start + Lrh::LEN } else { location.start };
-        let (headers, behind) = data.get(bth_at..location.end())?.split_first_chunk::<{ Bth::LEN }>()?;
-        let bth = Bth::parse(headers).ok()?;
-        let (word_at, mask) = bth.opcode.extension_word();
-        // Where there is no such word, the ICRC at least stands there.
-        let word = behind.get(usize::from(word_at)..)?.first_chunk()?;
-        let payload_offset = bth_at + Bth::LEN + usize::from(bth.opcode.ext_bytes());
-        let payload_bytes = location.end().checked_sub(payload_offset + usize::from(bth.pad_count) + ICRC_BYTES)?;
-        Some(Self {
-            location,
-            bth,
-            extension: u32::from_be_bytes(*word) & mask,
-            payload_offset,
-            payload_bytes,
-            captured_payload_bytes: payload_bytes,
-        })
+        match record.link_type {
+            LinkType::ERF => Erf::quick(record.data, record.original_bytes, Whole),
+            LinkType::ETHERNET => Ethernet::quick(record.data, record.original_bytes, Whole),
+            LinkType::INFINIBAND => Native::quick(record.data, record.original_bytes, Whole),
+            _ => None,
+        }
     }
 
     /// Any record.
@@ -109,23 +137,95 @@ fn extension(packet: &Packet<'_>) -> u32 {
     ext.deth.map(|deth| deth.src_qp).map(Qpn::value).or(ext.reth.map(|reth| reth.dma_len)).or(aeth).unwrap_or(0)
 }
 
-/// A native packet behind an ERF header without extensions that states its length.
-#[inline]
-fn erf(data: &[u8]) -> Option<Location> {
-    let (header, rest) = data.split_first_chunk::<ERF_BYTES>()?;
-    let location = native(*rest.first_chunk()?, ERF_BYTES)?;
-    let wlen = usize::from(u16::from_be_bytes([header[14], header[15]]));
-    let fits = wlen == location.ib_bytes + VCRC_BYTES || wlen == location.ib_bytes;
-    (fits && header[8] == ErfHeader::TYPE_INFINIBAND).then_some(location)
+/// A whole packet at this place, whose BTH is there.
+#[inline(always)]
+fn transport<const BTH_AT: usize, T: Then>(data: &[u8], location: Location, then: T) -> Option<T::Output> {
+    let packet = data.get(..location.end())?;
+    let (headers, behind) = packet.get(BTH_AT..)?.split_first_chunk::<{ Bth::LEN }>()?;
+    let bth = Bth::parse(headers).ok().filter(|bth| bth.opcode.is_known())?;
+    let (word_at, mask) = bth.opcode.extension_word();
+    // Where there is no such word, the ICRC at least stands there.
+    let word = behind.get(usize::from(word_at)..)?.first_chunk()?;
+    let payload_offset = BTH_AT + Bth::LEN + usize::from(bth.opcode.ext_bytes());
+    let payload_bytes = packet.len().checked_sub(payload_offset + usize::from(bth.pad_count) + ICRC_BYTES)?;
+    Some(then.then(Brief {
+        location,
+        bth,
+        extension: u32::from_be_bytes(*word) & mask,
+        payload_offset,
+        payload_bytes,
+        captured_payload_bytes: payload_bytes,
+    }))
+}
+
+/// Without extensions, and with the packet's length.
+impl Shape for Erf {
+    const LINK_TYPE: LinkType = LinkType::ERF;
+
+    #[inline(always)]
+    fn quick<T: Then>(data: &[u8], _: u32, then: T) -> Option<T::Output> {
+        let (header, rest) = data.split_first_chunk::<ERF_BYTES>()?;
+        let location = native(*rest.first_chunk()?, ERF_BYTES)?;
+        let wlen = usize::from(u16::from_be_bytes([header[14], header[15]]));
+        let fits = wlen == location.ib_bytes + VCRC_BYTES || wlen == location.ib_bytes;
+        if !fits || header[8] != ErfHeader::TYPE_INFINIBAND {
+            return None;
+        }
+        transport::<{ ERF_BYTES + Lrh::LEN }, T>(data, location, then)
+    }
+}
+
+impl Shape for Native {
+    const LINK_TYPE: LinkType = LinkType::INFINIBAND;
+
+    #[inline(always)]
+    fn quick<T: Then>(data: &[u8], _: u32, then: T) -> Option<T::Output> {
+        transport::<{ Lrh::LEN }, T>(data, native(*data.first_chunk()?, 0)?, then)
+    }
+}
+
+impl Shape for Ethernet {
+    const LINK_TYPE: LinkType = LinkType::ETHERNET;
+
+    #[inline(always)]
+    fn quick<T: Then>(data: &[u8], original_bytes: u32, then: T) -> Option<T::Output> {
+        let head = data.first_chunk::<ROCE_BYTES>()?;
+        let number = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let (total, udp) = (usize::from(number(16)), usize::from(number(38)));
+        let fits = number(12) == 0x0800
+            && head[14] == 0x45
+            // Neither "more fragments" nor an offset, whatever the two bits before them say.
+            && number(20) << 2 == 0
+            && head[23] == UDP
+            && number(36) == ROCE_V2_PORT
+            && udp >= UDP_BYTES + SHORTEST_TRANSPORT_BYTES
+            && 20 + udp <= total;
+        if !fits {
+            return None;
+        }
+        let location = Location {
+            framed: Framed::RoceV2Ipv4,
+            start: ROCE_BYTES,
+            network: 14,
+            ib_bytes: udp - UDP_BYTES,
+            wire_bytes: original_bytes,
+            src: Endpoint::from_ipv4([head[26], head[27], head[28], head[29]]),
+            dst: Endpoint::from_ipv4([head[30], head[31], head[32], head[33]]),
+        };
+        transport::<ROCE_BYTES, T>(data, location, then)
+    }
 }
 
 /// A packet with this LRH, whose reserved bits are 0, and a BTH behind it.
-#[inline]
+#[inline(always)]
 fn native(lrh: [u8; Lrh::LEN], at: usize) -> Option<Location> {
     let reserved = (lrh[0] & 0x0F) | (lrh[1] & 0x0C) | (lrh[4] & 0xF8);
     let ib_bytes = usize::from(u16::from_be_bytes([lrh[4], lrh[5]])) * 4;
     let fits = reserved == 0 && lrh[1] & 3 == Lrh::LNH_LOCAL && ib_bytes >= Lrh::LEN + SHORTEST_TRANSPORT_BYTES;
-    fits.then_some(Location {
+    if !fits {
+        return None;
+    }
+    Some(Location {
         framed: Framed::Native,
         start: at,
         network: at,
@@ -133,31 +233,6 @@ fn native(lrh: [u8; Lrh::LEN], at: usize) -> Option<Location> {
         wire_bytes: (ib_bytes + VCRC_BYTES) as u32,
         src: Endpoint::from_lid(Lid(u16::from_be_bytes([lrh[6], lrh[7]]))),
         dst: Endpoint::from_lid(Lid(u16::from_be_bytes([lrh[2], lrh[3]]))),
-    })
-}
-
-/// `RoCEv2` in an untagged frame, over IPv4 without options.
-#[inline]
-fn ethernet(data: &[u8], original_bytes: u32) -> Option<Location> {
-    let head = data.first_chunk::<ROCE_BYTES>()?;
-    let number = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-    let (total, udp) = (usize::from(number(16)), usize::from(number(38)));
-    let fits = number(12) == 0x0800
-        && head[14] == 0x45
-        // Neither "more fragments" nor an offset, whatever the two bits before them say.
-        && number(20) << 2 == 0
-        && head[23] == UDP
-        && number(36) == ROCE_V2_PORT
-        && udp >= UDP_BYTES + SHORTEST_TRANSPORT_BYTES
-        && 20 + udp <= total;
-    fits.then(|| Location {
-        framed: Framed::RoceV2Ipv4,
-        start: ROCE_BYTES,
-        network: 14,
-        ib_bytes: udp - UDP_BYTES,
-        wire_bytes: original_bytes,
-        src: Endpoint::from_ipv4([head[26], head[27], head[28], head[29]]),
-        dst: Endpoint::from_ipv4([head[30], head[31], head[32], head[33]]),
     })
 }
 
@@ -205,15 +280,16 @@ mod tests {
     #[test]
     fn every_opcode_has_its_word() {
         for (link_type, data) in samples() {
-            let Some(found) = Brief::quick(&record(link_type, data, data.len() as u32)) else { continue };
+            let record_of = record(link_type, data, data.len() as u32);
+            let Some(found) = Brief::quick(&record_of) else { continue };
             let bth_at = found.location.end() - found.location.ib_bytes
                 + if found.location.framed == Framed::Native { Lrh::LEN } else { 0 };
             for code in 0..=0xFF {
                 let mut changed = data.to_vec();
                 changed[bth_at] = code;
                 let record = record(link_type, &changed, data.len() as u32);
-                let fits =
-                    usize::from(Opcode(code).ext_bytes()) + Bth::LEN + usize::from(found.bth.pad_count) + ICRC_BYTES
+                let fits = Opcode(code).is_known()
+                    && usize::from(Opcode(code).ext_bytes()) + Bth::LEN + usize::from(found.bth.pad_count) + ICRC_BYTES
                         <= found.location.end() - bth_at;
                 assert_eq!(agree(&record), fits, "{code:#04x}");
             }

@@ -160,6 +160,13 @@ impl Endpoint {
         Some(IpAddr::V6(Ipv6Addr::from_bits((self.high as u128) << 64 | self.low as u128)))
     }
 
+    /// The lower half of the sixteen bytes: LID, IPv4 address, interface identifier of a GID.
+    #[must_use]
+    #[inline]
+    pub const fn low_bits(self) -> u64 {
+        self.low
+    }
+
     /// A well-mixed 64-bit value of the address, for dealing endpoints to buckets; the same on every machine.
     #[must_use]
     #[inline]

@@ -1,6 +1,6 @@
 //! The sample of packets that an input draws: the same packets in all inputs that hold them, without knowing of each other.
 
-use crate::model::{Clock, ConnectionKey, Kind, PacketRecord, Sample};
+use crate::model::{Clock, ConnectionKey, Kind, Packet, PacketRecord, Sample};
 use ibscope_parsers::ib::Opcode;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
@@ -50,7 +50,8 @@ impl From<Sights> for Kept {
 #[derive(Clone, Copy, Debug)]
 pub struct Drawn {
     hash: u64,
-    packet: PacketRecord,
+    key: ConnectionKey,
+    record: PacketRecord,
 }
 
 impl Sights {
@@ -84,24 +85,24 @@ impl Sights {
     }
 
     /// Those of some packets that the sample would take. May be asked from several threads; what is taken does not depend on when.
-    pub fn draw<'a>(&self, packets: impl Iterator<Item = &'a PacketRecord>) -> Vec<Drawn> {
-        let draw = |packet: &PacketRecord| {
+    pub fn draw<'a>(&self, packets: impl Iterator<Item = Packet<'a>>) -> Vec<Drawn> {
+        let draw = |packet: Packet<'_>| {
             let hash = hash(packet);
-            (self.sample.wants(hash)).then_some(Drawn { hash, packet: *packet })
+            (self.sample.wants(hash)).then_some(Drawn { hash, key: *packet.key, record: *packet.record })
         };
-        let counts = |packet: &&PacketRecord| packet.kind() == Kind::Data && packet.time_ns != PacketRecord::NO_TIME;
+        let counts = |packet: &Packet<'_>| packet.kind() == Kind::Data && packet.time_ns != PacketRecord::NO_TIME;
         packets.filter(counts).filter_map(draw).collect()
     }
 
     /// Takes what was drawn, in the order of the file.
     pub fn add(&mut self, drawn: Vec<Drawn>) {
-        for Drawn { hash, packet } in drawn {
+        for Drawn { hash, key, record } in drawn {
             if !self.sample.wants(hash) {
                 continue;
             }
             let next = self.connections.len() as u32;
-            let connection = *self.connections.entry(ConnectionKey::of(&packet)).or_insert(next);
-            let (time_ns, opcode, payload_bytes) = (packet.time_ns, packet.opcode(), packet.payload_bytes);
+            let connection = *self.connections.entry(key).or_insert(next);
+            let (time_ns, opcode, payload_bytes) = (record.time_ns, record.opcode(), record.payload_bytes);
             self.sample.add(hash, Sight { time_ns, connection, opcode, payload_bytes });
         }
     }
@@ -127,12 +128,12 @@ fn room(inputs: usize) -> usize {
 }
 
 /// What a packet is, wherever it is seen: addresses, opcode, queue pair, sequence number, length.
-fn hash(packet: &PacketRecord) -> u64 {
+fn hash(packet: Packet<'_>) -> u64 {
     let words = [
-        packet.src.hash64(),
-        packet.dst.hash64(),
+        packet.key.src.hash64(),
+        packet.key.dst.hash64(),
         u64::from(packet.opcode().0) << 56
-            | u64::from(packet.dest_qp().value()) << 32
+            | u64::from(packet.key.dest_qp.value()) << 32
             | u64::from(packet.psn().value()),
         u64::from(packet.extension) << 32 | u64::from(packet.wire_bytes),
     ];

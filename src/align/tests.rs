@@ -1,7 +1,7 @@
 //! Samples of two captures against each other.
 
 use super::*;
-use crate::model::{Kind, PacketRecord};
+use crate::model::{Kind, Marks, PacketRecord, Packets};
 use ibscope_parsers::{Lid, Psn, Qpn};
 
 const ACK: u8 = 0x11;
@@ -9,13 +9,16 @@ const SEND_ONLY: u8 = 0x04;
 
 /// SENDs from 1 to 2 and their ACKs, each a number and a time: what a capture holds.
 fn sights(requests: impl Iterator<Item = (u32, i64)>, answers: impl Iterator<Item = (u32, i64)>) -> Sights {
-    let packet = |(src, dst), opcode, (psn, time_ns)| {
-        let ends = [src, dst].map(|lid| ibscope_parsers::Endpoint::from_lid(Lid(lid)));
+    let packet = |slot, opcode, (psn, time_ns)| {
         let number = (Kind::Data, Psn::new(psn), false);
-        PacketRecord::new(time_ns, ends.into(), (Opcode(opcode), Qpn::new(7)), number, 30, 0, 0, (0, 0))
+        PacketRecord::new(time_ns, (Opcode(opcode), slot), number, Marks::default(), 30, 0, 0, (0, 0))
     };
-    let packets: Vec<PacketRecord> =
-        requests.map(|at| packet((1, 2), SEND_ONLY, at)).chain(answers.map(|at| packet((2, 1), ACK, at))).collect();
+    let key = |src, dst| {
+        let ends = [src, dst].map(|lid| ibscope_parsers::Endpoint::from_lid(Lid(lid)));
+        ConnectionKey::of(ends.into(), Opcode(SEND_ONLY), Qpn::new(7), 0)
+    };
+    let records = requests.map(|at| packet(0, SEND_ONLY, at)).chain(answers.map(|at| packet(1, ACK, at)));
+    let packets = Packets { keys: vec![key(1, 2), key(2, 1)], records: records.collect() };
     let mut sights = Sights::new(2);
     sights.add(sights.draw(packets.iter()));
     sights

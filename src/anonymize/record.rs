@@ -72,13 +72,7 @@ impl Anonymizer {
         let was = Checks::of(data, location);
         let (payload_offset, payload_bytes, ext) = (packet.payload_offset, packet.payload_bytes, packet.ext);
         let dest_qp = packet.bth.dest_qp;
-        let kind = match location {
-            _ if dest_qp.is_management() => Kind::Management,
-            Location { src, dst, .. } if [src, dst].iter().any(|end| end.is_multicast() || end.is_permissive()) => {
-                Kind::Multicast
-            }
-            _ => Kind::Data,
-        };
+        let kind = Kind::of(location.src, location.dst, dest_qp);
         let src_qp = ext.deth.filter(|_| opcode.service() == Service::Ud).map(|deth| deth.src_qp);
         let key = ConnectionKey {
             src: location.src,
@@ -97,7 +91,6 @@ impl Anonymizer {
         if kind == Kind::Management {
             self.tally.cleared_management += u64::from(!management::rewrite(payload, &mut self.names));
         } else {
-            let whole_bytes = opcode.is_only().then_some(payload_bytes as u32);
             let q_key = ext.deth.map(|deth| deth.q_key);
             let first = (opcode.is_request() && (opcode.is_first() || opcode.is_only()))
                 .then(|| Carrier::of(opcode, q_key, ext.reth.map_or(0, |reth| reth.dma_len)))
@@ -105,15 +98,15 @@ impl Anonymizer {
                 .map(|carrier| First {
                     carrier,
                     packet_bytes: payload_bytes as u32,
-                    message_bytes: if let Carrier::Write(bytes) = carrier { Some(bytes) } else { whole_bytes },
+                    message_bytes: carrier.message_bytes(opcode, payload_bytes as u32),
                 });
             let none = HashSet::new();
             let between = self.known.between.get(&(location.src, location.dst)).unwrap_or(&none);
             let form = form.or_else(|| first.as_ref()?.introduces(payload, between));
             match (first, form) {
                 (Some(first), Some(form)) => {
-                    let none = HashSet::new();
-                    let own = self.known.queue_pairs.get(&location.src).unwrap_or(&none);
+                    let nobody = HashSet::new();
+                    let own = self.known.queue_pairs.get(&location.src).unwrap_or(&nobody);
                     let cut = payload::rewrite(payload, &first, form, own, &mut self.names);
                     self.tally.cut_envelopes += u64::from(cut);
                 }

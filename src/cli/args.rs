@@ -121,6 +121,9 @@ pub(super) struct Reading {
     /// Directed connections of each capture that are followed at most, in 32 equal parts by pair of ports; packets of others are counted and in no table
     #[arg(long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CONNECTIONS, value_parser = positive)]
     pub(super) max_connections: usize,
+    /// Content of each compressed capture that is read at most (512MiB, 4GiB); what follows does not count [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(super) max_decompressed: Option<u64>,
     /// Exit with code 3 if less than this percentage of the records could be decoded
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(super) min_coverage: f64,
@@ -323,7 +326,8 @@ pub(super) struct Rates {
     /// Keep pairs of these apart [default: all together]
     #[arg(long, value_enum)]
     pub(super) by: Option<ByArg>,
-    /// Width of the bins; those of a profile are shared out where it is no multiple of theirs [default: 10ms, or the profile's]
+    /// Width of the bins; those of a profile are shared out where it is no multiple of theirs [default: 10ms, or the profile's, or
+    /// wider where they would be more than a million]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
     /// What csv holds; json holds everything
@@ -482,6 +486,21 @@ fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "expected a whole number above 0".to_owned())
 }
 
+/// A number of bytes, with a unit or without.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].trim_start() {
+        "" | "B" => Some(0),
+        "KiB" => Some(10),
+        "MiB" => Some(20),
+        "GiB" => Some(30),
+        "TiB" => Some(40),
+        _ => None,
+    };
+    let bytes = digits.parse().ok().zip(shift).and_then(|(number, shift): (u64, _)| number.checked_mul(1 << shift));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "expected a size like 512MiB or 4GiB".to_owned())
+}
+
 pub(super) fn percent(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "expected a number from 0 to 100".to_owned())?;
     if (0.0..=100.0).contains(&value) { Ok(value) } else { Err("expected a number from 0 to 100".to_owned()) }
@@ -506,6 +525,17 @@ mod tests {
         assert_eq!(moment("1970-01-01T02:00:00+02:00"), Ok(Moment::Absolute(0)));
         for text in ["", ".", "-1", "1.0000000001", "yesterday", "99999999999"] {
             assert!(moment(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_binary_units() {
+        for (text, expected) in [("1", 1), ("700B", 700), ("64KiB", 65_536), ("512 MiB", 512 << 20), ("4GiB", 4 << 30)]
+        {
+            assert_eq!(bytes(text), Ok(expected), "{text}");
+        }
+        for text in ["", "0", "0GiB", "MiB", "1.5GiB", "-1", "1G", "1 2", "16777216TiB", "\u{664}KiB"] {
+            assert!(bytes(text).is_err(), "{text}");
         }
     }
 

@@ -67,6 +67,7 @@ pub(super) fn options_of(inputs: &[PathBuf], reading: &Reading, is_one_of_severa
     Ok(Options {
         threads: reading.threads,
         max_connections: reading.max_connections,
+        max_decompressed_bytes: reading.max_decompressed,
         from: reading.from,
         to: reading.to,
         rankmap: files::rankmap(reading.rankmap.as_deref())?,

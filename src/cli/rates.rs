@@ -22,7 +22,11 @@ pub(super) fn run(args: &Rates) -> anyhow::Result<ExitCode> {
     let profile = input::profile(&source.inputs, &source.reading, needs)?;
     let bin_ns = args.bin.or((!is_profile).then_some(pipeline::DEFAULT_BIN_NS));
     let window_ns = args.window.unwrap_or(rates::DEFAULT_WINDOW_NS);
-    let rates = rates::rates(&profile, args.by.map(By::from), bin_ns, window_ns)?;
+    let mut rates = rates::rates(&profile, args.by.map(By::from), bin_ns, window_ns)?;
+    let unasked_bin_ns = args.bin.is_none().then_some(rates.bin_ns);
+    if unasked_bin_ns.is_some() {
+        rates = rates.widened();
+    }
     if source.format != Format::Table {
         rates.check_rows()?;
     }
@@ -37,7 +41,7 @@ pub(super) fn run(args: &Rates) -> anyhow::Result<ExitCode> {
         },
         Format::Json => rates::json(&rates, out),
     })?;
-    output::notes(&rates::notes(&rates, args.window));
+    output::notes(&rates::notes(&rates, args.window, unasked_bin_ns));
     input::notes_on_times(&profile);
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))

@@ -164,7 +164,7 @@ struct Row {
 
 impl Row {
     fn add(&mut self, messages: u64, times_ns: Option<(i64, i64)>, moments: Option<&[i64]>) {
-        self.messages += messages;
+        self.messages = self.messages.saturating_add(messages);
         self.times_ns = match (self.times_ns, times_ns) {
             (Some(own), Some(others)) => Some((own.0.min(others.0), own.1.max(others.1))),
             (own, others) => own.or(others),

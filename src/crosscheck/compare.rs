@@ -143,7 +143,7 @@ pub(super) fn pairs(trace: &Trace, known: &Known<'_>, tolerance_percent: f64) ->
             let traffic = wire.traffic.get(&(src, dst)).copied().unwrap_or_default();
             let back = wire.traffic.get(&(dst, src)).copied().unwrap_or_default();
             let is_same_node = placement.is_same_node(src, dst);
-            let seen = Seen { traffic, is_captured: !ports || traffic.packets + back.packets > 0, is_same_node };
+            let seen = Seen { traffic, is_captured: !ports || traffic.packets.max(back.packets) > 0, is_same_node };
             let is_tracers = ends.as_ref().is_some_and(|ends| dst == 0 && ends.eztrace_is_last(src));
             side.judge((src, dst), &seen, trace, is_tracers, tolerance_percent)
         })
@@ -157,7 +157,7 @@ fn ports_explain(sides: &BTreeMap<(u32, u32), Side>, wire: &Wire, placement: &Pl
     let packets = |src: u32, dst: u32| wire.traffic.get(&(src, dst)).map_or(0, |traffic| traffic.packets);
     let (mut seen, mut missing) = (BTreeSet::new(), BTreeSet::new());
     for (&(src, dst), side) in sides.iter().filter(|((src, dst), _)| !placement.is_same_node(*src, *dst)) {
-        if packets(src, dst) + packets(dst, src) > 0 {
+        if packets(src, dst).max(packets(dst, src)) > 0 {
             seen.insert((node(src), node(dst)));
         } else if !side.trace.is_empty() {
             missing.extend([node(src), node(dst)]);
@@ -244,7 +244,7 @@ impl Side {
             let lacking = lacking.filter(|(messages, _)| *messages > 0);
             let cause = lacking.and_then(|(messages, _)| {
                 let outside = self.outside.get(&tag).copied().unwrap_or(0);
-                seen.cause(found, messages, outside, lost + missing.messages)
+                seen.cause(found, messages, outside, missing.messages.saturating_add(lost))
             });
             if let (Some(cause), Some((messages, bytes))) = (cause, lacking) {
                 causes.insert(cause);
@@ -252,17 +252,19 @@ impl Side {
                 continue;
             }
             let more = found.messages.checked_sub(expected.messages).zip(found.bytes.checked_sub(expected.bytes));
-            if let Some((messages, bytes)) = more.filter(|(messages, _)| seen.may_repeat(beyond.messages + messages)) {
+            if let Some((messages, bytes)) =
+                more.filter(|(messages, _)| seen.may_repeat(beyond.messages.saturating_add(*messages)))
+            {
                 causes.insert(Cause::Retransmission);
                 beyond += Sums { messages, bytes };
                 continue;
             }
             differences.push(self.difference(tag, trace));
         }
-        if let Some((lacking, more_bytes)) = seen.over_holes(&differences, lost + missing.messages) {
+        if let Some((lacking, more_bytes)) = seen.over_holes(&differences, missing.messages.saturating_add(lost)) {
             causes.insert(Cause::Lost);
             missing += lacking;
-            beyond.bytes += more_bytes;
+            beyond += Sums { messages: 0, bytes: more_bytes };
             differences.clear();
         }
         let mut pair = Pair {
@@ -326,8 +328,8 @@ impl Side {
         let none = (Sums::default(), 0);
         let [Some(first), Some(second)] = EZTRACE_TAGS.map(beyond) else { return none };
         let rounds = first.messages.div_ceil(2).max(second.messages.div_ceil(3));
-        let lost = 5 * rounds - first.messages - second.messages;
-        if rounds == 0 || first.bytes != 4 * first.messages || lost > lost_packets {
+        let lost = rounds.saturating_mul(5).saturating_sub(first.messages).saturating_sub(second.messages);
+        if rounds == 0 || Some(first.bytes) != first.messages.checked_mul(4) || lost > lost_packets {
             return none;
         }
         for (tag, own) in EZTRACE_TAGS.into_iter().zip([first, second]) {
@@ -352,7 +354,7 @@ impl Seen {
             Some(Cause::NotCaptured)
         } else if messages <= outside {
             Some(Cause::OutsideCapture)
-        } else if before + messages <= self.traffic.lost_packets {
+        } else if before.saturating_add(messages) <= self.traffic.lost_packets {
             Some(Cause::Lost)
         } else {
             None
@@ -365,7 +367,7 @@ impl Seen {
         let mut lacking = Sums::default();
         let (mut expected_bytes, mut found_bytes) = (0_u64, 0_u64);
         for Difference { trace, wire, .. } in differences {
-            lacking.messages += trace.messages.checked_sub(wire.messages)?;
+            lacking += Sums { messages: trace.messages.checked_sub(wire.messages)?, bytes: 0 };
             expected_bytes = expected_bytes.saturating_add(trace.bytes);
             found_bytes = found_bytes.saturating_add(wire.bytes);
         }
@@ -373,7 +375,7 @@ impl Seen {
         let more_bytes = found_bytes.saturating_sub(expected_bytes);
         let lost = self.traffic.lost_packets;
         let is_possible = lacking.messages > 0
-            && before + lacking.messages <= lost
+            && before.saturating_add(lacking.messages) <= lost
             && more_bytes <= lost.saturating_mul(LARGEST_MTU_BYTES);
         is_possible.then_some((lacking, more_bytes))
     }

@@ -190,12 +190,12 @@ pub fn crosscheck_sums(
     }
     let has_any = |row: &RankSums| row.trace_bytes > 0 || row.uncertain_bytes > 0 || row.calls != Some(0);
     let sent = || ranks.iter().filter(|row| row.direction == Direction::Sent);
-    let on_wire: u64 = sent().map(|row| row.wire.messages - row.tracer.messages).sum();
+    let on_wire = saturating_sum(sent().map(|row| row.wire.messages - row.tracer.messages));
     if on_wire > 0 && !ranks.iter().any(has_any) {
-        let bytes = sent().map(|row| row.wire.bytes - row.tracer.bytes).sum();
+        let bytes = saturating_sum(sent().map(|row| row.wire.bytes - row.tracer.bytes));
         return Err(CrosscheckError::NoMessages { messages: on_wire, bytes });
     }
-    let in_trace: u64 = sent().filter_map(|row| row.calls).sum();
+    let in_trace = saturating_sum(sent().filter_map(|row| row.calls));
     if in_trace > 0 && on_wire == 0 && placement.count() > 1 {
         return Err(CrosscheckError::NothingInCommon { in_trace, on_wire });
     }
@@ -248,6 +248,11 @@ fn captured_ns(profile: &Profile) -> (i64, i64) {
     times.fold((i64::MAX, i64::MIN), |all, row| (all.0.min(row.0), all.1.max(row.1)))
 }
 
+/// Nobody vouches for the numbers of a trace or a profile.
+fn saturating_sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}
+
 /// Refuses to call everything different.
 fn refuse(trace: &Trace, pairs: &[Pair], placement: &Placement) -> Result<(), CrosscheckError> {
     let own = |pair: &Pair| Sums {
@@ -260,7 +265,7 @@ fn refuse(trace: &Trace, pairs: &[Pair], placement: &Placement) -> Result<(), Cr
         return Err(CrosscheckError::NoMessages { messages: on_wire.messages, bytes: on_wire.bytes });
     }
     let between = || pairs.iter().filter(|pair| !placement.is_same_node(pair.src, pair.dst));
-    let in_trace: u64 = between().map(|pair| pair.trace.messages).sum();
+    let in_trace = saturating_sum(between().map(|pair| pair.trace.messages));
     let has_both = between().any(|pair| pair.trace.messages > 0 && own(pair).messages > 0);
     if in_trace > 0 && !has_both {
         return Err(CrosscheckError::NothingInCommon { in_trace, on_wire: on_wire.messages });

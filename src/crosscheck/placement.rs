@@ -2,7 +2,7 @@
 
 use super::otf2::TraceError;
 use super::trace::Trace;
-use crate::model::{Profile, printable};
+use crate::model::{Profile, printable, quoted};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -121,7 +121,7 @@ fn hostfile(text: &str, ranks: &BTreeSet<u32>) -> Result<BTreeMap<u32, String>, 
             None => (host, "1"),
         };
         slots = words.find_map(|word| word.strip_prefix("slots=")).unwrap_or(slots);
-        let slots: u32 = slots.parse().map_err(|_| (index + 1, format!("`{slots}` is no number of slots")))?;
+        let slots: u32 = slots.parse().map_err(|_| (index + 1, format!("{} is no number of slots", quoted(slots))))?;
         for _ in 0..slots {
             if next > last {
                 return Ok(nodes);
@@ -157,6 +157,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named() {
         assert!(parse("node1 slots=x\n", 1).unwrap_err().contains("map: line 1: `x` is no number of slots"));
+        let long = parse(&format!("node1:{}", "\u{1b}".repeat(100_000)), 1).unwrap_err();
+        assert!(long.len() < 1000 && !long.contains('\u{1b}'), "{long}");
         assert!(parse("node1\nnode2\n", 3).unwrap_err().contains("rank 2 has no place"));
         assert!(parse("rank,host\n0\n", 1).unwrap_err().contains("line 2: expected a rank and a host"));
     }

@@ -2,6 +2,7 @@
 
 use super::otf2::TraceError;
 use super::trace::{Communicator, Stream, StreamKey, Sums, Trace, Tracer};
+use crate::model::quoted;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -26,8 +27,8 @@ pub fn read(path: &Path, text: &str) -> Result<Trace, TraceError> {
         let [src, dst, messages, bytes] = fields[..] else {
             return Err(wrong(format!("expected four fields, `{HEADER}`, and found {}", fields.len())));
         };
-        let number = |field: &str| field.parse::<u64>().map_err(|_| wrong(format!("`{field}` is no number")));
-        let rank = |field: &str| field.parse::<u32>().map_err(|_| wrong(format!("`{field}` is no rank")));
+        let number = |field: &str| field.parse::<u64>().map_err(|_| wrong(format!("{} is no number", quoted(field))));
+        let rank = |field: &str| field.parse::<u32>().map_err(|_| wrong(format!("{} is no rank", quoted(field))));
         let (src, dst) = (rank(src)?, rank(dst)?);
         if !seen.insert((src, dst)) {
             return Err(wrong(format!("the pair {src},{dst} stands in the table already")));

@@ -30,6 +30,11 @@ pub(super) struct Traffic {
     pub(super) late_packets: u64,
 }
 
+/// Whoever writes a profile may write any numbers.
+fn add(sum: &mut u64, number: u64) {
+    *sum = sum.saturating_add(number);
+}
+
 impl Wire {
     /// `None` where the profile has no streams.
     pub(super) fn of(profile: &Profile) -> Option<Self> {
@@ -56,19 +61,19 @@ impl Wire {
         }
         for (row, pair) in profile.connections.iter().zip(&ends).filter_map(|(row, pair)| Some((row, (*pair)?))) {
             let traffic = wire.traffic.entry(pair).or_default();
-            traffic.packets += row.traffic.packets;
-            traffic.wire_bytes += row.traffic.wire_bytes;
-            traffic.payload_bytes += row.traffic.payload_bytes;
-            traffic.retransmitted_wire_bytes += row.repeats.wire_bytes;
+            add(&mut traffic.packets, row.traffic.packets);
+            add(&mut traffic.wire_bytes, row.traffic.wire_bytes);
+            add(&mut traffic.payload_bytes, row.traffic.payload_bytes);
+            add(&mut traffic.retransmitted_wire_bytes, row.repeats.wire_bytes);
         }
         for row in &profile.health {
             let Some(Some((src, dst))) = ends.get(row.connection as usize).copied() else { continue };
             // Envelopes are in requests, wherever the data come from.
             let lost = row.health.lost_requests.saturating_add(row.health.open_psns);
             let traffic = wire.traffic.entry((src, dst)).or_default();
-            traffic.lost_packets = traffic.lost_packets.saturating_add(lost);
+            add(&mut traffic.lost_packets, lost);
             if profile.coverage.window_overflows > 0 {
-                traffic.late_packets = traffic.late_packets.saturating_add(row.health.late_packets);
+                add(&mut traffic.late_packets, row.health.late_packets);
             }
         }
         Some(wire)
@@ -85,9 +90,9 @@ impl Wire {
     pub(super) fn total(&self) -> super::Traffic {
         let mut total = super::Traffic::default();
         for traffic in self.traffic.values() {
-            total.payload_bytes += traffic.payload_bytes;
-            total.wire_bytes += traffic.wire_bytes;
-            total.retransmitted_wire_bytes += traffic.retransmitted_wire_bytes;
+            add(&mut total.payload_bytes, traffic.payload_bytes);
+            add(&mut total.wire_bytes, traffic.wire_bytes);
+            add(&mut total.retransmitted_wire_bytes, traffic.retransmitted_wire_bytes);
         }
         total.mpi_bytes = self.streams.values().fold(0, |sum, stream| sum.saturating_add(stream.mpi_bytes));
         total

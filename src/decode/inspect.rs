@@ -2,7 +2,7 @@
 
 use super::{Options, time_ns};
 use crate::model::coverage::BatchCounts;
-use crate::model::{Batch, Coverage, InspectedPacket};
+use crate::model::{Batch, Coverage, InspectedPacket, PacketRecord};
 use ibscope_parsers::ParseError;
 use ibscope_parsers::frame::erf::ErfHeader;
 use ibscope_parsers::frame::{Item, LinkType, Record};
@@ -23,7 +23,7 @@ pub fn inspect(batch: &Batch, options: &Options) -> (Vec<InspectedPacket>, Cover
         let Item::Record(record) = item else { return };
         frame += 1;
         counts.counts.records += 1;
-        if !options.covers(time_ns(record)) {
+        if !options.covers(time_ns(record).unwrap_or(PacketRecord::NO_TIME)) {
             return;
         }
         let found = match link::locate(record.link_type, record.data, record.original_bytes) {

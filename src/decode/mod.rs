@@ -2,18 +2,20 @@
 //!
 //! Runs on every worker at once and knows no state but the batch's own framing, so batches can be decoded in any order.
 
+mod deal;
 mod health;
 mod inspect;
 
 pub use inspect::inspect;
 
 use crate::model::coverage::BatchCounts;
-use crate::model::{Batch, Clock, Coverage, Kind, Marks, PacketRecord};
+use crate::model::{Batch, Clock, Coverage, Kind, Marks, PacketRecord, Packets};
+use deal::Dealer;
 use health::FLOW_CONTROL;
-use ibscope_parsers::frame::{Item, Record};
+use ibscope_parsers::brief::{Brief, Content, Erf, Ethernet, Native, Shape, Then};
+use ibscope_parsers::frame::{Item, LinkType, Record};
 use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc, verify_vcrc};
 use ibscope_parsers::link::{Location, NotInfiniband};
-use ibscope_parsers::{Brief, Content, Endpoint};
 
 /// What to decode, and which part of the time.
 #[derive(Clone, Debug)]
@@ -37,12 +39,14 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Every time is asked for.
+    const fn covers_all(&self) -> bool {
+        self.from_ns == i64::MIN && self.to_ns == i64::MAX
+    }
+
     /// Records without a time belong to no window, unless every time is asked for.
-    fn covers(&self, time_ns: Option<i64>) -> bool {
-        match time_ns {
-            Some(time_ns) => (self.from_ns..self.to_ns).contains(&time_ns),
-            None => self.from_ns == i64::MIN && self.to_ns == i64::MAX,
-        }
+    fn covers(&self, time_ns: i64) -> bool {
+        if time_ns == PacketRecord::NO_TIME { self.covers_all() } else { (self.from_ns..self.to_ns).contains(&time_ns) }
     }
 }
 
@@ -52,47 +56,112 @@ pub struct Decoded {
     /// The batch itself, for payloads.
     pub batch: Batch,
     /// Packets by shard, each in file order.
-    pub shards: Vec<Vec<PacketRecord>>,
+    pub shards: Vec<Packets>,
     /// What was counted on the way.
     pub counts: BatchCounts,
 }
+
+/// Records that are taken at a time. What is done to one is done to all of them before the next thing is: the processor has registers for each step
+/// alone, not for all of them at once.
+const RECORDS: usize = 64;
 
 /// Decodes a batch. The framing has accepted its records before (that is how it was cut), so a record that it refuses now
 /// cannot be; it would end the batch.
 #[must_use]
 pub fn decode(batch: Batch, options: &Options, shards: usize) -> Decoded {
-    // Room for packets of 128 bytes, twice over because pairs are dealt unevenly.
-    let room = batch.bytes.len() / 64 / shards.max(1);
-    let mut packets: Vec<Vec<PacketRecord>> = (0..shards).map(|_| Vec::with_capacity(room)).collect();
-    let mut counts = BatchCounts::default();
     let mut framing = batch.framing.clone();
-    let clock = options.clocks.get(batch.input as usize).copied().flatten();
-    let mut times = Times::NONE;
+    let mut decoder = Decoder {
+        bytes: &batch.bytes,
+        options,
+        clock: options.clocks.get(batch.input as usize).copied().flatten(),
+        counts: BatchCounts::default(),
+        times: Times::NONE,
+        times_ns: Vec::with_capacity(RECORDS),
+        packets: Dealer::new(shards, batch.bytes.len()),
+    };
+    let mut records: Vec<Record<'_>> = Vec::with_capacity(RECORDS);
     framing.walk(&batch.bytes, |item| match item {
         Item::Record(record) => {
-            let time_ns = match &clock {
-                Some(clock) => time_ns(record).map(|time_ns| clock.corrected_ns(time_ns)),
-                None => time_ns(record),
-            };
-            let data_offset = data_offset(&batch.bytes, record.data);
-            let place = (time_ns, data_offset);
-            times.add(time_ns);
-            if !count(record, time_ns, options, &mut counts) {
-                return;
-            }
-            // The packet of a common shape stays in registers: the other way has a copy of its own of what follows.
-            match Brief::quick(record) {
-                Some(brief) => packet(&brief, record, place, options, &mut counts, &mut packets),
-                None => unusual(record, place, options, &mut counts, &mut packets),
+            records.push(*record);
+            if records.len() == RECORDS {
+                decoder.records(&mut records);
             }
         }
-        Item::Statistics(statistics) => counts.statistics.push(*statistics),
+        Item::Statistics(statistics) => decoder.counts.statistics.push(*statistics),
         Item::Other => {}
     });
+    decoder.records(&mut records);
+    let Decoder { mut counts, times, packets, .. } = decoder;
     times.finish(&mut counts);
     let steps_ns = framing.interfaces().iter().map(|interface| interface.resolution.step_ns());
     counts.counts.clock_ns = steps_ns.max().unwrap_or(0);
-    Decoded { batch, shards: packets, counts }
+    Decoded { shards: packets.finish(), batch, counts }
+}
+
+/// State of a batch that is decoded.
+struct Decoder<'a> {
+    bytes: &'a [u8],
+    options: &'a Options,
+    clock: Option<Clock>,
+    counts: BatchCounts,
+    times: Times,
+    /// Of the records that are taken, [`PacketRecord::NO_TIME`] where one has none.
+    times_ns: Vec<i64>,
+    packets: Dealer,
+}
+
+impl Decoder<'_> {
+    /// Takes these records, and leaves none.
+    #[inline(never)]
+    fn records(&mut self, records: &mut Vec<Record<'_>>) {
+        self.stamps(records);
+        // Nearly always they are all of one link type; those of another are unusual.
+        match records.first().map_or(LinkType::RAW, |record| record.link_type) {
+            LinkType::ERF => self.packets::<Erf>(records),
+            LinkType::ETHERNET => self.packets::<Ethernet>(records),
+            _ => self.packets::<Native>(records),
+        }
+        records.clear();
+    }
+
+    fn packets<S: Shape>(&mut self, records: &[Record<'_>]) {
+        let Self { bytes, options, counts, times_ns, packets, .. } = self;
+        for (record, time_ns) in records.iter().zip(times_ns) {
+            let place = (*time_ns, data_offset(bytes, record.data));
+            let usual = Usual { record, place, options, counts: &mut counts.counts, packets };
+            let is_usual =
+                record.link_type == S::LINK_TYPE && S::quick(record.data, record.original_bytes, usual).is_some();
+            if !is_usual {
+                unusual(record, place, options, counts, packets);
+            }
+        }
+    }
+
+    /// Counts records and their times, and drops those that lie outside the window.
+    fn stamps(&mut self, records: &mut Vec<Record<'_>>) {
+        let Self { options, clock, counts, times, times_ns, .. } = self;
+        counts.counts.records += records.len() as u64;
+        times_ns.clear();
+        times_ns.extend(records.iter().map(|record| time_ns(record).unwrap_or(PacketRecord::NO_TIME)));
+        if let Some(clock) = clock {
+            let stamped = times_ns.iter_mut().filter(|time_ns| **time_ns != PacketRecord::NO_TIME);
+            stamped.for_each(|time_ns| *time_ns = clock.corrected_ns(*time_ns));
+        }
+        times.add(times_ns);
+        if !options.covers_all() {
+            let before = records.len();
+            let mut covered = times_ns.iter().map(|time_ns| options.covers(*time_ns));
+            records.retain(|_| covered.next().unwrap_or(false));
+            times_ns.retain(|time_ns| options.covers(*time_ns));
+            counts.counts.outside_window += (before - records.len()) as u64;
+        }
+        // As they were stamped: corrected, times that differ may become one.
+        for record in records {
+            if let Some(time_ns) = record.time_ns {
+                counts.stamps.add(time_ns, record.original_bytes);
+            }
+        }
+    }
 }
 
 /// Where `data` starts within `bytes`, of which it is a part.
@@ -101,40 +170,36 @@ fn data_offset(bytes: &[u8], data: &[u8]) -> usize {
     data.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr())
 }
 
-/// Endpoints in either order give the same shard.
-#[inline]
-fn shard_of(src: Endpoint, dst: Endpoint, shards: usize) -> usize {
-    // The sum is symmetric; the multiplication spreads its low bits to the top, and the upper half of a product is as good as a remainder.
-    let mixed = src.hash64().wrapping_add(dst.hash64()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    ((mixed * shards as u64) >> 32) as usize
+/// A packet of a common shape.
+struct Usual<'a> {
+    record: &'a Record<'a>,
+    place: (i64, usize),
+    options: &'a Options,
+    counts: &'a mut Coverage,
+    packets: &'a mut Dealer,
 }
 
-/// Counts a record; false where it lies outside the window.
-#[inline]
-fn count(record: &Record<'_>, time_ns: Option<i64>, options: &Options, counts: &mut BatchCounts) -> bool {
-    counts.counts.records += 1;
-    if !options.covers(time_ns) {
-        counts.counts.outside_window += 1;
-        return false;
+impl Then for Usual<'_> {
+    type Output = ();
+
+    #[expect(clippy::inline_always, reason = "the packet is in registers")]
+    #[inline(always)]
+    fn then(self, brief: Brief) {
+        packet(&brief, self.record, self.place, self.options, self.counts, self.packets);
     }
-    // As it was stamped: corrected, times that differ may become one.
-    if let Some(time_ns) = record.time_ns {
-        counts.stamps.add(time_ns, record.original_bytes);
-    }
-    true
 }
 
 /// A record of any shape, or of none.
 #[inline(never)]
 fn unusual(
     record: &Record<'_>,
-    place: (Option<i64>, usize),
+    place: (i64, usize),
     options: &Options,
     counts: &mut BatchCounts,
-    shards: &mut [Vec<PacketRecord>],
+    packets: &mut Dealer,
 ) {
     match Brief::read(record) {
-        Ok(Content::Infiniband(brief)) => packet(&brief, record, place, options, counts, shards),
+        Ok(Content::Infiniband(brief)) => packet(&brief, record, place, options, &mut counts.counts, packets),
         Ok(Content::Other(what)) => {
             *counts.other.entry(what).or_default() += 1;
             if what == NotInfiniband::EtherType(FLOW_CONTROL) {
@@ -151,42 +216,41 @@ fn unusual(
 fn packet(
     brief: &Brief,
     record: &Record<'_>,
-    (time_ns, data_offset): (Option<i64>, usize),
+    (time_ns, data_offset): (i64, usize),
     options: &Options,
-    counts: &mut BatchCounts,
-    shards: &mut [Vec<PacketRecord>],
+    counts: &mut Coverage,
+    packets: &mut Dealer,
 ) {
     let Brief { location, bth, .. } = brief;
-    let kind = if bth.dest_qp.is_management() {
-        counts.counts.management += 1;
-        Kind::Management
-    } else if is_group(location.src) || is_group(location.dst) {
-        counts.counts.multicast += 1;
-        Kind::Multicast
-    } else {
-        Kind::Data
-    };
-    counts.counts.infiniband += 1;
-    counts.counts.truncated += u64::from(record.data.len() < location.start + location.ib_bytes);
-    counts.counts.unknown_opcode += u64::from(!bth.opcode.is_known());
-    let damage = if options.check_icrc { check(record.data, location, &mut counts.counts) } else { Marks::default() };
+    counts.infiniband += 1;
+    counts.truncated += u64::from(record.data.len() < location.end());
+    counts.unknown_opcode += u64::from(!bth.opcode.is_known());
+    // The copy is made where it is needed: the place of most packets then need not be in memory.
+    let damage = if options.check_icrc { check(record.data, &{ *location }, counts) } else { Marks::default() };
     let marks = damage.and(health::congestion(record.data, location, bth));
-    let shard = shard_of(location.src, location.dst, shards.len());
-    let Some(shard) = shards.get_mut(shard) else { return };
-    let packet = PacketRecord::new(
-        time_ns.unwrap_or(PacketRecord::NO_TIME),
-        (location.src, location.dst),
-        (bth.opcode, bth.dest_qp),
-        (kind, bth.psn, bth.ack_req),
-        location.wire_bytes,
-        brief.extension,
-        (data_offset + brief.payload_offset) as u32,
-        (brief.payload_bytes as u16, if options.payload { brief.captured_payload_bytes as u16 } else { 0 }),
+    let dealt = packets.add((location.src, location.dst), bth.opcode, bth.dest_qp, brief.extension);
+    match dealt.kind {
+        Kind::Data => {}
+        Kind::Management => counts.management += 1,
+        Kind::Multicast => counts.multicast += 1,
+    }
+    packets.put(
+        dealt,
+        PacketRecord::new(
+            time_ns,
+            (bth.opcode, dealt.slot),
+            (dealt.kind, bth.psn, bth.ack_req),
+            marks,
+            location.wire_bytes,
+            brief.extension,
+            (data_offset + brief.payload_offset) as u32,
+            (brief.payload_bytes as u16, if options.payload { brief.captured_payload_bytes as u16 } else { 0 }),
+        ),
     );
-    shard.push(packet.marked(marks));
 }
 
 /// Compares both check sums with the packet's bytes, as far as they were captured.
+#[inline(never)]
 fn check(data: &[u8], location: &Location, counts: &mut Coverage) -> Marks {
     let tally = |verdict, ok: &mut u64, bad: &mut u64| {
         *ok += u64::from(verdict == CrcVerdict::Ok);
@@ -204,12 +268,7 @@ fn time_ns(record: &Record<'_>) -> Option<i64> {
     record.time_ns.map(|time_ns| time_ns.clamp(PacketRecord::NO_TIME + 1, i64::MAX - 1))
 }
 
-#[inline]
-fn is_group(endpoint: Endpoint) -> bool {
-    endpoint.is_multicast() || endpoint.is_permissive()
-}
-
-/// The times of a batch's records, counted without asking at each whether it is the first.
+/// The times of a batch's records.
 struct Times {
     /// Of the first and the last record that has one; nothing where `earliest_ns` is above `latest_ns`.
     first_ns: i64,
@@ -224,19 +283,21 @@ impl Times {
     const NONE: Self =
         Self { first_ns: 0, last_ns: i64::MIN, earliest_ns: i64::MAX, latest_ns: i64::MIN, backwards: 0, without: 0 };
 
-    #[inline]
-    fn add(&mut self, time_ns: Option<i64>) {
-        let Some(time_ns) = time_ns else {
-            self.without += 1;
-            return;
-        };
-        if self.earliest_ns > self.latest_ns {
-            self.first_ns = time_ns;
+    /// The next ones, [`PacketRecord::NO_TIME`] where there is none.
+    fn add(&mut self, times_ns: &[i64]) {
+        for &time_ns in times_ns {
+            if time_ns == PacketRecord::NO_TIME {
+                self.without += 1;
+                continue;
+            }
+            if self.earliest_ns > self.latest_ns {
+                self.first_ns = time_ns;
+            }
+            self.backwards += u64::from(time_ns < self.last_ns);
+            self.last_ns = time_ns;
+            self.earliest_ns = self.earliest_ns.min(time_ns);
+            self.latest_ns = self.latest_ns.max(time_ns);
         }
-        self.backwards += u64::from(time_ns < self.last_ns);
-        self.last_ns = time_ns;
-        self.earliest_ns = self.earliest_ns.min(time_ns);
-        self.latest_ns = self.latest_ns.max(time_ns);
     }
 
     fn finish(&self, counts: &mut BatchCounts) {

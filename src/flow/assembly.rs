@@ -264,8 +264,8 @@ fn measured(run: Run) -> Transport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Kind;
-    use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
+    use crate::model::{Kind, Marks};
+    use ibscope_parsers::Psn;
     use proptest::prelude::*;
 
     const FIRST: u8 = 0;
@@ -274,12 +274,11 @@ mod tests {
     const MTU_BYTES: u16 = 4096;
 
     fn packet(opcode: u8, psn: u32, payload_bytes: u16) -> PacketRecord {
-        let end = Endpoint::from_lid(Lid(1));
         PacketRecord::new(
             i64::from(psn),
-            (end, end),
-            (Opcode(opcode), Qpn::new(7)),
+            (Opcode(opcode), 0),
             (Kind::Data, Psn::new(psn), false),
+            Marks::default(),
             u32::from(payload_bytes) + 30,
             0,
             0,

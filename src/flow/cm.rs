@@ -1,18 +1,18 @@
 //! Connection management messages: who connects to whom, with which queue pairs.
 
-use crate::model::PacketRecord;
+use crate::model::Packet;
 use crate::model::profile::CmRow;
 use ibscope_parsers::ib::cm::CmMessage;
 use ibscope_parsers::mpi::rdmacm;
 
 /// Reads the message of a management packet, if it is one.
 #[must_use]
-pub fn connection_management(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<CmRow> {
+pub fn connection_management(packet: Packet<'_>, batch_bytes: &[u8]) -> Option<CmRow> {
     let message = CmMessage::parse(packet.payload(batch_bytes)).ok()?;
     let mut row = CmRow {
         time_ns: packet.time_ns,
-        src: packet.src,
-        dst: packet.dst,
+        src: packet.key.src,
+        dst: packet.key.dst,
         message: message.name().to_owned(),
         local_comm_id: 0,
         remote_comm_id: None,

@@ -44,18 +44,17 @@ impl Envelopes {
     /// Looks at the first packet of a SEND, WRITE or datagram.
     pub(super) fn first(&mut self, packet: &PacketRecord, batch_bytes: &[u8]) -> First {
         let opcode = packet.opcode();
-        let whole_bytes = opcode.is_only().then_some(u32::from(packet.payload_bytes));
         let is_datagram = opcode.service() == Service::Ud;
         let q_key = if is_datagram { q_key(packet, batch_bytes) } else { None };
         let Some(carrier) = Carrier::of(opcode, q_key, packet.extension) else {
             return if is_datagram { First::Unknown } else { First::Data };
         };
-        let message_bytes = if let Carrier::Write(bytes) = carrier { Some(bytes) } else { whole_bytes };
         let usual = self.usual.map(|(form, _)| form);
+        let packet_bytes = u32::from(packet.payload_bytes);
         let payload = Payload {
             captured: packet.payload(batch_bytes),
-            packet_bytes: u32::from(packet.payload_bytes),
-            message_bytes,
+            packet_bytes,
+            message_bytes: carrier.message_bytes(opcode, packet_bytes),
         };
         let Some(head) = mpi::recognise(carrier, &payload, usual) else {
             return if opcode.is_write() { First::Data } else { First::Unknown };

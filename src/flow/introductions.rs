@@ -1,6 +1,6 @@
 //! Messages in which processes make themselves known to each other, before MPI's own.
 
-use crate::model::{Introduction, PacketRecord, QueuePair, Wireup};
+use crate::model::{Introduction, Packet, QueuePair, Wireup};
 use ibscope_parsers::Qpn;
 use ibscope_parsers::mpi::{Form, mvapich2_cm, ucx_wireup, udcm};
 
@@ -8,7 +8,7 @@ use ibscope_parsers::mpi::{Form, mvapich2_cm, ucx_wireup, udcm};
 const MAX_ADDRESS_BYTES: usize = 1 << 10;
 
 /// Reads the wire-up message at the start of a packet that was recognised as UCX's, if it is one.
-pub(super) fn wireup(form: Form, packet: &PacketRecord, payload: &[u8]) -> Option<Wireup> {
+pub(super) fn wireup(form: Form, packet: Packet<'_>, payload: &[u8]) -> Option<Wireup> {
     let (message, datagram_qp) = match form {
         Form::UcxVerbs => (ucx_wireup::wireup(payload, 0)?, None),
         Form::UcxMlx5 => (ucx_wireup::wireup(payload, 1)?, None),
@@ -16,8 +16,8 @@ pub(super) fn wireup(form: Form, packet: &PacketRecord, payload: &[u8]) -> Optio
         Form::Ob1 | Form::Rxm | Form::Mvapich2 | Form::Nccl => return None,
     };
     Some(Wireup {
-        src: packet.src,
-        dst: packet.dst,
+        src: packet.key.src,
+        dst: packet.key.dst,
         worker: message.worker?,
         sender_endpoint: message.sender_endpoint,
         receiver_endpoint: message.receiver_endpoint,
@@ -27,7 +27,7 @@ pub(super) fn wireup(form: Form, packet: &PacketRecord, payload: &[u8]) -> Optio
 }
 
 /// Reads a datagram that was recognised as Open MPI's or MVAPICH2's, if it introduces its sender.
-pub(super) fn introduction(form: Form, packet: &PacketRecord, payload: &[u8]) -> Option<Introduction> {
+pub(super) fn introduction(form: Form, packet: Packet<'_>, payload: &[u8]) -> Option<Introduction> {
     let message_bytes = u32::from(packet.payload_bytes);
     let (number, world_rank, queue_pairs) = match form {
         Form::Ob1 => {
@@ -42,7 +42,7 @@ pub(super) fn introduction(form: Form, packet: &PacketRecord, payload: &[u8]) ->
         }
         Form::UcxVerbs | Form::UcxMlx5 | Form::UcxUd | Form::Rxm | Form::Nccl => return None,
     };
-    let from = QueuePair { endpoint: packet.src, qpn: Qpn::new(packet.extension) };
-    let to = QueuePair { endpoint: packet.dst, qpn: packet.dest_qp() };
+    let from = QueuePair { endpoint: packet.key.src, qpn: Qpn::new(packet.extension) };
+    let to = QueuePair { endpoint: packet.key.dst, qpn: packet.key.dest_qp };
     Some(Introduction { form, from, to, number, world_rank, queue_pairs })
 }

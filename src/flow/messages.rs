@@ -14,7 +14,7 @@ use super::arrivals::Begun;
 use super::assembly::{Transport, join_times};
 use super::nccl::Written;
 use super::rendezvous::{Phase, Rendezvous};
-use crate::model::{Claim, Interval, Moved, PacketRecord, RawMessage, SizeClass, TimingKey};
+use crate::model::{Claim, Interval, Moved, Packet, PacketRecord, RawMessage, SizeClass, TimingKey};
 use foldhash::fast::FixedState;
 use ibscope_parsers::mpi::{Envelope, Form, Head, Length, Matching, Name, Part, Protocol, Start};
 use ibscope_parsers::{Endpoint, Psn};
@@ -439,16 +439,16 @@ impl Messages {
     pub(super) fn read(
         &mut self,
         connection: u32,
-        packet: &PacketRecord,
+        packet: Packet<'_>,
         address: u64,
         likely: impl Fn(u32) -> Option<u32>,
     ) {
-        let pair = (packet.dst, packet.src);
+        let pair = (packet.key.dst, packet.key.src);
         let message = self.read_of(pair, connection, address, u64::from(packet.extension), likely);
         if message.is_none() && !self.with_transport {
             return;
         }
-        let mut seen = raw(connection, &Transport::new(packet, None, None));
+        let mut seen = raw(connection, &Transport::new(packet.record, None, None));
         (seen.moved, seen.complete, seen.length_bytes) = (Moved::Read, false, Some(u64::from(packet.extension)));
         if message.is_some() {
             // The message's own packets go from its sender to its receiver.
@@ -492,8 +492,8 @@ impl Messages {
     }
 
     /// A READ response that has not been seen before. `likely` is the connection whose requests its connection answers.
-    pub(super) fn read_response(&mut self, connection: u32, packet: &PacketRecord, likely: Option<u32>) {
-        let Some(reads) = self.reads.get_mut(&(packet.src, packet.dst)) else { return };
+    pub(super) fn read_response(&mut self, connection: u32, packet: Packet<'_>, likely: Option<u32>) {
+        let Some(reads) = self.reads.get_mut(&packet.pair()) else { return };
         let mine = |read: &Read| read.answered_by.is_none_or(|answered_by| answered_by == connection);
         // Responses are numbered from the request on; the request that began last before this number is the one.
         let distance = |read: &Read| {

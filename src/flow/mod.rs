@@ -31,8 +31,8 @@ pub use cm::connection_management;
 
 use crate::model::health::Observed;
 use crate::model::{
-    ConnectionKey, Introduction, Kind, Missing, MpiMessage, PacketRecord, Paged, RawMessage, Seen, Start, Timing, Turn,
-    Verb, Wireup,
+    ConnectionKey, Introduction, Kind, Missing, MpiMessage, Packet, PacketRecord, Paged, RawMessage, Seen, Start,
+    Timing, Turn, Verb, Wireup,
 };
 use assembly::Assembly;
 use echoes::Echoes;
@@ -57,6 +57,9 @@ use timing::{Clock, Sights};
 const LARGEST_MTU_BYTES: u32 = 4096;
 /// Wire-up messages that are kept per tracker, and introductions; a connection needs a few.
 const MAX_WIREUPS: usize = 1 << 14;
+
+/// Connections of a tracker whose state lies in the caches of a processor: half a kibibyte each, and there are 32 trackers.
+const NEAR_CONNECTIONS: usize = 64;
 
 /// What to look for beyond packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -197,16 +200,37 @@ impl Tracker {
         self.hasher.hash_one((of_connection, message.psn))
     }
 
-    /// Finds the connections of packets that come next, `None` for those that are new, and touches what [`Tracker::packet`] will need: a
-    /// processor waits for memory once for all of them and not for each.
-    pub fn look_ahead(&self, packets: &[PacketRecord], batch_bytes: &[u8], found: &mut Vec<Option<u32>>) {
-        found.clear();
-        found.extend(packets.iter().map(|packet| self.find(&ConnectionKey::of(packet))));
-        for (packet, id) in packets.iter().zip(found) {
+    /// The numbers of these connections, which are made where they are new; `None` where there is no room for them.
+    pub fn connections(&mut self, keys: &[ConnectionKey], numbers: &mut Vec<Option<u32>>) {
+        numbers.clear();
+        // A processor waits for memory once for all of them and not for each.
+        numbers.extend(keys.iter().map(|key| self.find(key)));
+        for (key, number) in keys.iter().zip(numbers).filter(|(_, number)| number.is_none()) {
+            *number = self.connection(key);
+        }
+    }
+
+    /// True with so few connections that the processor's caches hold all of their state.
+    #[must_use]
+    pub fn is_near(&self) -> bool {
+        self.connections.len() <= NEAR_CONNECTIONS
+    }
+
+    /// Connections that are followed.
+    #[must_use]
+    pub fn followed(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Touches what [`Tracker::packet`] will need of packets that come next, as [`Tracker::connections`] does. `known` are the connections by slot.
+    pub fn look_ahead(&self, packets: &[PacketRecord], known: &[Option<u32>], batch_bytes: &[u8]) {
+        if self.is_near() && self.depth == Depth::Packets {
+            return;
+        }
+        for packet in packets {
             // Requests are most of what comes, and the other ledgers are next to theirs.
-            black_box(
-                id.and_then(|id| self.connections.get(id as usize)).map(|connection| connection.ledgers[0].high()),
-            );
+            let connection = known[packet.slot() as usize].and_then(|id| self.connections.get(id as usize));
+            black_box(connection.map(|connection| connection.ledgers[0].high()));
             if self.depth > Depth::Packets {
                 // Envelopes lie in the first lines of the payload.
                 let payload = packet.payload(batch_bytes);
@@ -215,23 +239,16 @@ impl Tracker {
         }
     }
 
-    /// Takes the next packet; `None` where it is of a connection for which there is no room. `known` is its connection, where that has been found before; `batch_bytes` are those of its batch; what it
-    /// shows is added to `events`.
-    pub fn packet(
-        &mut self,
-        packet: &PacketRecord,
-        known: Option<u32>,
-        batch_bytes: &[u8],
-        events: &mut Events,
-    ) -> Option<Seen> {
+    /// Takes the next packet, of the connection with this number; `batch_bytes` are those of its batch; what it shows is added to `events`.
+    #[inline]
+    pub fn packet(&mut self, packet: Packet<'_>, id: u32, batch_bytes: &[u8], events: &mut Events) -> Seen {
         let opcode = packet.opcode();
-        let id = match known {
-            Some(id) => id,
-            None => self.connection(&ConnectionKey::of(packet))?,
-        };
-        let is_datagram = opcode.service() == Service::Ud;
         let turn = Turn::of(opcode);
-        let span = self.span(packet, opcode);
+        let span = if opcode.is_first() || opcode.is_middle() || opcode.is_read_request() {
+            self.span(packet, opcode)
+        } else {
+            1
+        };
         // The index has given this number.
         let connection = &mut self.connections[id as usize];
         let (number, occurrence) = if let Some(ledger) = connection.ledgers.get_mut(turn as usize) {
@@ -243,32 +260,51 @@ impl Tracker {
         };
         let counts_message = opcode.is_request() && !(opcode.is_first() || opcode.is_middle());
         let seen = Seen { connection: id, turn, occurrence, counts_message };
+        if self.follows_health || self.depth > Depth::Packets {
+            self.follow(packet, &seen, (number, span), batch_bytes, events);
+        }
+        seen
+    }
+
+    /// What a packet is beyond its number: to the health of its connection, to times and to messages.
+    #[inline(never)]
+    fn follow(
+        &mut self,
+        packet: Packet<'_>,
+        seen: &Seen,
+        (number, span): (i64, u32),
+        batch_bytes: &[u8],
+        events: &mut Events,
+    ) {
+        let Seen { connection: id, turn, occurrence, .. } = *seen;
+        let opcode = packet.opcode();
+        let is_datagram = opcode.service() == Service::Ud;
         if self.follows_health {
-            self.health(packet, &seen, number, span);
+            self.health(packet, seen, number, span);
         }
         if self.times && occurrence <= 2 && packet.kind() == Kind::Data && packet.time_ns != PacketRecord::NO_TIME {
             if matches!(turn, Turn::Request | Turn::Response) {
-                self.time_sight(id, packet, turn, (number, occurrence), &mut events.timings);
+                self.time_sight(id, packet.record, turn, (number, occurrence), &mut events.timings);
             }
             // What is seen for the first time votes first.
             if occurrence == 2 && matches!(turn, Turn::Response | Turn::Acknowledge) && !is_datagram {
-                self.time_answer(id, packet, occurrence, &mut events.timings);
+                self.time_answer(id, packet.record, occurrence, &mut events.timings);
             }
         }
         if occurrence != 1 || self.depth == Depth::Packets || packet.kind() != Kind::Data {
-            return Some(seen);
+            return;
         }
         if !is_datagram {
             // What asks for an ACK gets one with its PSN; READ requests and atomics get data with theirs.
             let wants_answer = packet.ack_requested() || opcode.is_read_request() || opcode.is_atomic();
             match turn {
                 Turn::Request if wants_answer => {
-                    self.pairing.request(&ConnectionKey::of(packet), id, packet.psn().value());
+                    self.pairing.request(packet.key, id, packet.psn().value());
                 }
                 Turn::Response | Turn::Acknowledge => {
-                    self.pairing.answer(&ConnectionKey::of(packet), id, packet.psn().value());
+                    self.pairing.answer(packet.key, id, packet.psn().value());
                     if self.times && packet.time_ns != PacketRecord::NO_TIME {
-                        self.time_answer(id, packet, occurrence, &mut events.timings);
+                        self.time_answer(id, packet.record, occurrence, &mut events.timings);
                     }
                 }
                 Turn::Request | Turn::Other => {}
@@ -276,7 +312,7 @@ impl Tracker {
         }
         match turn {
             Turn::Request => self.request(id, packet, batch_bytes, number, events),
-            Turn::Response if self.messages.reads((packet.src, packet.dst)) => {
+            Turn::Response if self.messages.reads(packet.pair()) => {
                 self.messages.read_response(id, packet, self.pairing.partner(id));
             }
             Turn::Response | Turn::Acknowledge | Turn::Other => {}
@@ -284,7 +320,6 @@ impl Tracker {
         if self.messages.has_ready() {
             self.time_messages(id, turn, number, events);
         }
-        Some(seen)
     }
 
     /// Gives out what was still open, and what is left to say of the connections, in the order of their numbers.
@@ -357,7 +392,7 @@ impl Tracker {
 
     /// What the packet says of its connection's health. `number` and `span` are those of the ledger.
     #[inline]
-    fn health(&mut self, packet: &PacketRecord, seen: &Seen, number: i64, span: u32) {
+    fn health(&mut self, packet: Packet<'_>, seen: &Seen, number: i64, span: u32) {
         let ledgers = &self.connections[seen.connection as usize].ledgers;
         let health = &mut self.health[seen.connection as usize];
         if packet.marks().any() {
@@ -428,7 +463,7 @@ impl Tracker {
     }
 
     /// Sequence numbers that the packet takes, and the path MTU as it becomes known.
-    fn span(&mut self, packet: &PacketRecord, opcode: Opcode) -> u32 {
+    fn span(&mut self, packet: Packet<'_>, opcode: Opcode) -> u32 {
         if opcode.is_first() || opcode.is_middle() {
             let mtu = self.mtu_bytes.entry(in_order(packet)).or_default();
             *mtu = (*mtu).max(packet.payload_bytes);
@@ -445,6 +480,6 @@ const fn is_connected(service: Service) -> bool {
     matches!(service, Service::Rc | Service::Uc | Service::Xrc)
 }
 
-fn in_order(packet: &PacketRecord) -> (Endpoint, Endpoint) {
-    (packet.src.min(packet.dst), packet.src.max(packet.dst))
+fn in_order(packet: Packet<'_>) -> (Endpoint, Endpoint) {
+    (packet.key.src.min(packet.key.dst), packet.key.src.max(packet.key.dst))
 }

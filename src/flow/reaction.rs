@@ -12,7 +12,7 @@
 
 use super::Tracker;
 use crate::model::health::Reaction;
-use crate::model::{ConnectionKey, PacketRecord};
+use crate::model::{ConnectionKey, Packet, PacketRecord};
 
 /// Gaps between requests that are averaged, before and after.
 pub(super) const GAPS: u32 = 16;
@@ -57,12 +57,12 @@ fn mean_ns(of_all_ns: i64) -> u64 {
 impl Tracker {
     /// A notification of congestion.
     #[cold]
-    pub(super) fn slow_down(&mut self, packet: &PacketRecord) {
+    pub(super) fn slow_down(&mut self, packet: Packet<'_>) {
         if packet.time_ns == PacketRecord::NO_TIME {
             return;
         }
         for service in ACKNOWLEDGED {
-            let acks = ConnectionKey { service, ..ConnectionKey::of(packet) };
+            let acks = ConnectionKey { service, ..*packet.key };
             let requests = self.find(&acks).and_then(|acks| self.pairing.partner(acks));
             if let Some(requests) = requests {
                 self.health[requests as usize].notified(packet.time_ns);

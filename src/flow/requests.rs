@@ -4,7 +4,7 @@ use super::assembly::Transport;
 use super::envelopes::{First, reth};
 use super::nccl::Verdict;
 use super::{Depth, Events, Following, MAX_WIREUPS, Tracker, introductions};
-use crate::model::{MpiMessage, PacketRecord, Start, Verb};
+use crate::model::{MpiMessage, Packet, Start, Verb};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Service;
 use ibscope_parsers::mpi::{self, Envelope, Form, Head, Length, Matching, Name, Part};
@@ -17,7 +17,7 @@ impl Tracker {
     pub(super) fn request(
         &mut self,
         id: u32,
-        packet: &PacketRecord,
+        packet: Packet<'_>,
         batch_bytes: &[u8],
         number: i64,
         events: &mut Events,
@@ -28,22 +28,22 @@ impl Tracker {
         }
         if !(opcode.is_send() || opcode.is_write()) {
             if opcode.is_atomic() {
-                self.messages.atomic(id, packet);
+                self.messages.atomic(id, packet.record);
             } else if opcode.is_read_request()
-                && (self.depth >= Depth::Messages || self.messages.awaits((packet.dst, packet.src)))
-                && let Some(reth) = reth(packet, batch_bytes)
+                && (self.depth >= Depth::Messages || self.messages.awaits((packet.key.dst, packet.key.src)))
+                && let Some(reth) = reth(packet.record, batch_bytes)
             {
                 self.messages.read(id, packet, reth.va, |connection| self.pairing.partner(connection));
             }
             let bytes = if opcode.is_read_request() { u64::from(packet.extension) } else { ATOMIC_BYTES };
-            self.time_request(id, packet, bytes, &mut events.timings);
+            self.time_request(id, packet.record, bytes, &mut events.timings);
             events.sizes.extend(Verb::of(opcode).map(|verb| (id, verb, bytes)));
             return;
         }
         let payload = packet.payload(batch_bytes);
         let begins = opcode.is_first() || opcode.is_only();
         if begins {
-            self.time_request(id, packet, u64::from(packet.payload_bytes), &mut events.timings);
+            self.time_request(id, packet.record, u64::from(packet.payload_bytes), &mut events.timings);
         }
         if opcode.is_only() {
             events.sizes.extend(Verb::of(opcode).map(|verb| (id, verb, u64::from(packet.payload_bytes))));
@@ -55,7 +55,7 @@ impl Tracker {
         let message = begins.then(|| self.begin(id, packet, batch_bytes, head));
         if opcode.is_only() {
             if let Some(message) = message {
-                self.finished(id, (packet.src, packet.dst), &message, payload, events);
+                self.finished(id, packet.pair(), &message, payload, events);
             }
             return;
         }
@@ -64,10 +64,10 @@ impl Tracker {
             Some(message) => matches!(message.head, Some(Head { part: Part::Several, .. })),
             None => following.envelopes.may_hold_several(),
         };
-        let done = following.assembly.packet(packet, payload, number, message, keep);
+        let done = following.assembly.packet(packet.record, payload, number, message, keep);
         if opcode.is_last() {
             let bytes = done.as_ref().and_then(|message| message.message_bytes).unwrap_or(0);
-            self.time_request(id, packet, bytes, &mut events.timings);
+            self.time_request(id, packet.record, bytes, &mut events.timings);
         }
         if let Some(message) = &done {
             self.time_message(id, message, &mut events.timings);
@@ -81,13 +81,13 @@ impl Tracker {
             }
             following.note(&message);
             events.sizes.extend(sized(id, &message));
-            self.finished(id, (packet.src, packet.dst), &message, &message.kept, events);
+            self.finished(id, packet.pair(), &message, &message.kept, events);
         }
     }
 
     /// Whether messages without an envelope matter.
-    fn asks_for_data(&self, packet: &PacketRecord) -> bool {
-        let pair = (packet.src, packet.dst);
+    fn asks_for_data(&self, packet: Packet<'_>) -> bool {
+        let pair = packet.pair();
         self.depth >= Depth::Messages
             || packet.opcode().is_write() && (self.nccl.awaits(pair) || self.messages.awaits(pair))
     }
@@ -98,10 +98,10 @@ impl Tracker {
     }
 
     /// What the first packet of a message shows.
-    fn head(&mut self, id: u32, packet: &PacketRecord, batch_bytes: &[u8], events: &mut Events) -> Option<Head> {
-        let pair = (packet.src, packet.dst);
+    fn head(&mut self, id: u32, packet: Packet<'_>, batch_bytes: &[u8], events: &mut Events) -> Option<Head> {
+        let pair = packet.pair();
         let payload = packet.payload(batch_bytes);
-        match self.following[id as usize].envelopes.first(packet, batch_bytes) {
+        match self.following[id as usize].envelopes.first(packet.record, batch_bytes) {
             First::Known(head) if head.form == Form::Nccl => {
                 let follows = self.nccl.invitation(pair, id, payload, packet.extension);
                 events.starts.push((id, if follows { Start::Recognised(Form::Nccl, None) } else { Start::Unknown }));
@@ -127,11 +127,12 @@ impl Tracker {
     }
 
     /// The first packet of a message that is followed to its end.
-    fn begin(&mut self, id: u32, packet: &PacketRecord, batch_bytes: &[u8], head: Option<Head>) -> Transport {
-        let pair = (packet.src, packet.dst);
+    fn begin(&mut self, id: u32, packet: Packet<'_>, batch_bytes: &[u8], head: Option<Head>) -> Transport {
+        let pair = packet.pair();
         let needs_target = packet.opcode().is_write() && self.asks_for_data(packet);
-        let target = needs_target.then(|| reth(packet, batch_bytes)).flatten().map(|reth| (reth.va, reth.dma_len));
-        let message = Transport::new(packet, head, target);
+        let target =
+            needs_target.then(|| reth(packet.record, batch_bytes)).flatten().map(|reth| (reth.va, reth.dma_len));
+        let message = Transport::new(packet.record, head, target);
         if self.follows_messages() {
             self.messages.begin(pair, id, &message);
         }
@@ -139,9 +140,9 @@ impl Tracker {
     }
 
     /// The first packet of a message of an MPI library.
-    fn known(&mut self, id: u32, packet: &PacketRecord, payload: &[u8], head: &Head, events: &mut Events) {
+    fn known(&mut self, id: u32, packet: Packet<'_>, payload: &[u8], head: &Head, events: &mut Events) {
         let form = head.form;
-        let pair = (packet.src, packet.dst);
+        let pair = packet.pair();
         let start = |envelope| (id, Start::Recognised(form, envelope));
         match head.part {
             Part::Start(begun) => {

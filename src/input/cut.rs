@@ -1,9 +1,12 @@
 //! One input, cut into batches at record ends.
 
-use super::source::{Digests, Source, SourceOptions};
+mod shared;
+
+use super::source::{Digests, Excess, Source, SourceOptions};
 use super::{InputError, format};
 use crate::model::Batch;
-use ibscope_parsers::frame::{Framing, Item, LinkType};
+use ibscope_parsers::frame::boundary::Probe;
+use ibscope_parsers::frame::{Framing, Item};
 use ibscope_parsers::{ErrorKind, ParseError};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -29,6 +32,8 @@ pub struct Capture {
     offset_bytes: u64,
     records: u64,
     first_time_ns: Option<i64>,
+    /// Tells record starts in the midst of a classic file.
+    probe: Option<Probe>,
     format: String,
     end: End,
     note: Option<String>,
@@ -38,6 +43,8 @@ pub struct Capture {
     options: SourceOptions,
     /// The end was asked for before this input had one.
     interrupted: bool,
+    /// [`BATCH_BYTES`], but for tests.
+    batch_bytes: usize,
 }
 
 /// Whether a source has ended, and how.
@@ -61,7 +68,7 @@ impl End {
 pub struct Ending {
     /// Length and digests of what was read.
     pub digests: Digests,
-    /// Why it ended early, where it did: begins with `truncated_input`, `corrupt_input`, `read_error` or `interrupted` and names
+    /// Why it ended early, where it did: begins with `truncated_input`, `corrupt_input`, `read_error`, `limited_input` or `interrupted` and names
     /// the offset.
     pub note: Option<String>,
     /// The end was asked for before this input had one.
@@ -91,6 +98,7 @@ impl Capture {
             offset_bytes: 0,
             records: 0,
             first_time_ns: None,
+            probe: None,
             format: String::new(),
             end: End::Open,
             note: None,
@@ -98,6 +106,7 @@ impl Capture {
             eager,
             options,
             interrupted: false,
+            batch_bytes: BATCH_BYTES,
         };
         capture.fill(HEAD_BYTES);
         capture.detect()?;
@@ -141,7 +150,7 @@ impl Capture {
         }
         let framing = self.framing.clone();
         let first_record = self.records;
-        let mut wanted = BATCH_BYTES;
+        let mut wanted = self.up_to_multiple(self.filled + 1);
         loop {
             self.fill(wanted);
             let (cut, stop) = self.walk();
@@ -150,7 +159,7 @@ impl Capture {
                 && self.end.is_open()
             {
                 // A record larger than the buffer; `Framing` bounds what it can ask for.
-                wanted = needed.max(if self.eager { BATCH_BYTES } else { wanted * 2 });
+                wanted = self.up_to_multiple(needed);
                 continue;
             }
             let at_end = !self.end.is_open() || stop.is_some_and(|error| !error.is_truncated());
@@ -188,12 +197,21 @@ impl Capture {
     #[must_use]
     pub fn ending(&self) -> Ending {
         let mut digests = self.source.digests();
-        if self.interrupted {
+        // Its content may be longer than what is read of it.
+        let is_limited = matches!(&self.end, End::Failed(error) if Excess::of(error).is_some());
+        if self.interrupted || is_limited {
             // Of what was read ahead, which is neither the file nor what counts.
             digests.xxh3_128.clear();
             digests.sha256 = None;
         }
         Ending { digests, note: self.note.clone(), interrupted: self.interrupted }
+    }
+
+    /// How much has to be in the buffer for at least so many bytes. Reading ends at multiples of the size of a batch, so that how much was read
+    /// of a file that cannot be read on does not depend on who has cut what was before.
+    fn up_to_multiple(&self, least: usize) -> usize {
+        let end_bytes = self.offset_bytes + least as u64;
+        (end_bytes.next_multiple_of(self.batch_bytes as u64) - self.offset_bytes) as usize
     }
 
     /// Ends it where it is.
@@ -280,7 +298,7 @@ impl Capture {
         self.format = format::describe(head, &self.framing, self.source.compression);
         if let Framing::Pcap(_) = self.framing
             && let Some(interface) = self.framing.interfaces().first()
-            && let Some(why) = unusable(interface.link_type)
+            && let Some(why) = format::unusable(interface.link_type)
         {
             let link_type = interface.link_type.to_string();
             return Err(InputError::LinkType { path: self.path.clone(), link_type, why });
@@ -302,6 +320,7 @@ impl Capture {
                 match framing.next(&self.buffer[at..self.filled]) {
                     Ok((Item::Record(record), _)) => {
                         self.first_time_ns = record.time_ns;
+                        self.probe = Probe::new(&framing, &record);
                         if let Framing::Pcapng(_) = framing {
                             self.format =
                                 format::describe(&self.buffer[..self.filled], &framing, self.source.compression);
@@ -350,16 +369,21 @@ fn corrupt(path: &Path, offset_bytes: u64, source: ParseError) -> InputError {
 }
 
 fn unreadable(path: &Path, offset_bytes: u64, source: io::Error) -> InputError {
-    let advice = if source.kind() == io::ErrorKind::UnexpectedEof {
-        "the compressed file ends too early, before its first packet: copy it again"
-    } else {
-        "check the file and the disk that it lies on"
+    let advice = match Excess::of(&source) {
+        Some(Excess::Asked(_)) => "its first packet lies behind that: give more",
+        Some(Excess::Expanded) => "there is no packet before that",
+        None if source.kind() == io::ErrorKind::UnexpectedEof => {
+            "the compressed file ends too early, before its first packet: copy it again"
+        }
+        None => "check the file and the disk that it lies on",
     };
     InputError::Read { path: path.to_owned(), offset_bytes, source, advice }
 }
 
 fn early_end(error: &io::Error, offset_bytes: u64) -> String {
-    if error.kind() == io::ErrorKind::UnexpectedEof {
+    if let Some(excess) = Excess::of(error) {
+        format!("limited_input: analysed up to offset {offset_bytes}: {excess}; what follows does not count")
+    } else if error.kind() == io::ErrorKind::UnexpectedEof {
         format!("truncated_input: the compressed file ends too early, at offset {offset_bytes} of its content: {error}")
     } else {
         format!(
@@ -379,19 +403,5 @@ fn describe(error: &ParseError) -> String {
             format!("{} needs {needed} bytes and {available} are there", error.layer)
         }
         ErrorKind::Invalid { field, value } => format!("{} with {field} {value:#x}", error.layer),
-    }
-}
-
-/// Why captures of this link type cannot be analysed; `None` where they can.
-pub(super) fn unusable(link_type: LinkType) -> Option<&'static str> {
-    match link_type {
-        LinkType::ETHERNET | LinkType::RAW | LinkType::SLL | LinkType::ERF | LinkType::INFINIBAND | LinkType::SLL2 => {
-            None
-        }
-        LinkType::IPOIB => Some(
-            "holds IP packets without InfiniBand headers (no LRH, no BTH), so it shows no verbs or MPI traffic; capture \
-             with ibdump on the port instead",
-        ),
-        _ => Some("holds no InfiniBand or RoCE packets that ibscope knows; capture with ibdump or, for RoCE, tcpdump"),
     }
 }

@@ -1,6 +1,6 @@
 //! What a file says of itself, for people: format, byte order, resolution.
 
-use ibscope_parsers::frame::Framing;
+use ibscope_parsers::frame::{Framing, LinkType};
 use pcap_parser::{parse_pcap_header, parse_sectionheaderblock};
 
 /// One line about the capture whose first bytes are `head`; `framing` has read its interfaces.
@@ -26,4 +26,18 @@ pub(super) fn describe(head: &[u8], framing: &Framing, compression: &str) -> Str
         "pcap".to_owned()
     };
     format!("{container}, {links}, {compression}")
+}
+
+/// Why captures of this link type cannot be analysed; `None` where they can.
+pub(super) fn unusable(link_type: LinkType) -> Option<&'static str> {
+    match link_type {
+        LinkType::ETHERNET | LinkType::RAW | LinkType::SLL | LinkType::ERF | LinkType::INFINIBAND | LinkType::SLL2 => {
+            None
+        }
+        LinkType::IPOIB => Some(
+            "holds IP packets without InfiniBand headers (no LRH, no BTH), so it shows no verbs or MPI traffic; capture \
+             with ibdump on the port instead",
+        ),
+        _ => Some("holds no InfiniBand or RoCE packets that ibscope knows; capture with ibdump or, for RoCE, tcpdump"),
+    }
 }

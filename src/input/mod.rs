@@ -1,17 +1,21 @@
 //! Paths, `-` and FIFOs -> batches of whole records.
 //!
-//! [`open`] looks at every input before any work starts, so a wrong path or a wrong file fails at once. [`Readers`] then
-//! reads, decompresses and cuts on threads of its own and hands batches over a bounded channel.
+//! [`open`] looks at every input before any work starts, so a wrong path or a wrong file fails at once. [`Feed`] then gives what is to be
+//! done in rounds: plain pcap files are read and cut by those who decode them, many stretches at a time; everything else is read, decompressed and
+//! cut by threads of its own, which hand batches over a bounded channel.
 
+mod chunk;
 mod cut;
+mod feed;
 mod follow;
 mod format;
+mod lane;
 mod readers;
 mod source;
 
 pub use cut::{Capture, Ending};
+pub use feed::{Feed, Piece, Receipt};
 pub use follow::{Follower, Patience};
-pub use readers::Readers;
 pub use source::{Digests, SourceOptions};
 
 use source::Source;

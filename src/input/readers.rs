@@ -1,4 +1,4 @@
-//! Threads that read inputs side by side.
+//! Threads that read inputs side by side: those that have to be read in order.
 
 use super::{Capture, Ending, Follower};
 use crate::model::Batch;
@@ -11,7 +11,7 @@ use std::time::Duration;
 const MAX_READERS: usize = 16;
 
 /// What batches come from.
-pub trait Batches {
+pub(super) trait Batches {
     /// The next whole records. `spare` is an old buffer that may be used again.
     fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch>;
 
@@ -40,9 +40,10 @@ impl Batches for Follower {
 }
 
 /// Reads all inputs and hands out their batches: each input's in order, the inputs' as they come.
-pub struct Readers {
+pub(super) struct Readers {
     batches: Option<Receiver<Batch>>,
     spares: Sender<Vec<u8>>,
+    take_spare: Receiver<Vec<u8>>,
     threads: Vec<JoinHandle<()>>,
     endings: Arc<Mutex<Vec<Ending>>>,
 }
@@ -50,7 +51,7 @@ pub struct Readers {
 impl Readers {
     /// Starts reading. At most `queued` batches wait to be taken.
     #[must_use]
-    pub fn start(captures: Vec<impl Batches + Send + 'static>, queued: usize) -> Self {
+    pub(super) fn start(captures: Vec<impl Batches + Send + 'static>, queued: usize) -> Self {
         let count = captures.len();
         let (send, batches) = bounded(queued);
         let (spares, take_spare) = bounded::<Vec<u8>>(queued * 4);
@@ -76,24 +77,30 @@ impl Readers {
                 })
             })
             .collect();
-        Self { batches: Some(batches), spares, threads, endings }
+        Self { batches: Some(batches), spares, take_spare, threads, endings }
     }
 
     /// The next batches: waits for one and takes up to `most` of those that are ready. Empty when all inputs have ended.
     #[must_use]
-    pub fn next(&self, most: usize) -> Vec<Batch> {
+    pub(super) fn next(&self, most: usize) -> Vec<Batch> {
         let first = self.batches.as_ref().and_then(|batches| batches.recv().ok());
         self.and_ready(first, most)
     }
 
     /// The same, but empty also where none is ready within this time; `None` when all inputs have ended.
     #[must_use]
-    pub fn next_within(&self, most: usize, patience: Duration) -> Option<Vec<Batch>> {
+    pub(super) fn next_within(&self, most: usize, patience: Duration) -> Option<Vec<Batch>> {
         match self.batches.as_ref()?.recv_timeout(patience) {
             Ok(first) => Some(self.and_ready(Some(first), most)),
             Err(RecvTimeoutError::Timeout) => Some(Vec::new()),
             Err(RecvTimeoutError::Disconnected) => None,
         }
+    }
+
+    /// Up to `most` batches of those that are ready.
+    #[must_use]
+    pub(super) fn ready(&self, most: usize) -> Vec<Batch> {
+        self.and_ready(None, most)
     }
 
     fn and_ready(&self, first: Option<Batch>, most: usize) -> Vec<Batch> {
@@ -102,14 +109,20 @@ impl Readers {
     }
 
     /// Gives the buffer of a used batch back.
-    pub fn recycle(&self, bytes: Vec<u8>) {
+    pub(super) fn recycle(&self, bytes: Vec<u8>) {
         // A full channel means that there are spares enough.
         let _ = self.spares.try_send(bytes);
     }
 
+    /// An old buffer, or a new one.
+    #[must_use]
+    pub(super) fn spare(&self) -> Vec<u8> {
+        self.take_spare.try_recv().unwrap_or_default()
+    }
+
     /// Waits for the threads and says how each input ended, in the order given.
     #[must_use]
-    pub fn finish(mut self) -> Vec<Ending> {
+    pub(super) fn finish(mut self) -> Vec<Ending> {
         // Without a receiver the readers stop, also where not everything was taken.
         self.batches = None;
         for thread in self.threads.drain(..) {

@@ -4,7 +4,7 @@ use super::follow::{Patience, Piped};
 use super::{InputError, is_stdin};
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek as _, SeekFrom};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,6 +38,8 @@ pub struct SourceOptions {
     pub bytes_read: Arc<AtomicU64>,
     /// Set from outside: what was read until then is all that counts. `None` where reading is not to be ended early.
     pub stop: Option<Arc<AtomicBool>>,
+    /// Bytes of the content of a compressed input that are read at most.
+    pub max_decompressed_bytes: Option<u64>,
 }
 
 impl SourceOptions {
@@ -64,12 +66,45 @@ pub(super) struct Source {
     tally: Arc<Mutex<Tally>>,
     /// `plain`, `gzip` or `zstd`.
     pub(super) compression: &'static str,
+    /// What is read, where that is a regular file.
+    file: Option<Arc<File>>,
+    bytes_read: Arc<AtomicU64>,
 }
 
 struct Tally {
     length_bytes: u64,
+    digester: Digester,
+}
+
+/// The digests that are wanted, of the bytes so far.
+#[derive(Clone, Default)]
+pub(super) struct Digester {
     xxh3: Option<Xxh3>,
     sha256: Option<Sha256>,
+}
+
+impl Digester {
+    fn new(options: &SourceOptions) -> Self {
+        Self { xxh3: options.xxh3.then(Xxh3::new), sha256: options.sha256.then(Sha256::new) }
+    }
+
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        if let Some(xxh3) = &mut self.xxh3 {
+            xxh3.update(bytes);
+        }
+        if let Some(sha256) = &mut self.sha256 {
+            sha256.update(bytes);
+        }
+    }
+
+    /// Digests of so many bytes.
+    pub(super) fn digests(&self, length_bytes: u64) -> Digests {
+        Digests {
+            length_bytes,
+            xxh3_128: self.xxh3.as_ref().map(|xxh3| format!("{:032x}", xxh3.digest128())).unwrap_or_default(),
+            sha256: self.sha256.clone().map(|sha256| hex(&sha256.finalize())),
+        }
+    }
 }
 
 /// Counts and digests what passes.
@@ -83,36 +118,62 @@ impl<R: Read> Read for Tallied<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = &buffer[..count];
         tally.length_bytes += count as u64;
-        if let Some(xxh3) = &mut tally.xxh3 {
-            xxh3.update(bytes);
-        }
-        if let Some(sha256) = &mut tally.sha256 {
-            sha256.update(bytes);
-        }
+        tally.digester.update(&buffer[..count]);
         self.bytes_read.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
 }
 
-/// What comes out of a decompressor, unless it is out of all proportion.
+/// Why no more of the content of a compressed input is read, though there is more.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Excess {
+    /// It is out of all proportion.
+    #[error(
+        "it is compressed to less than 1/{MOST_EXPANDED} of its content, as packets are not; if it is a capture all the same, decompress it and give the \
+         plain file"
+    )]
+    Expanded,
+    /// The user wants no more.
+    #[error("the content is longer than --max-decompressed {0}")]
+    Asked(u64),
+}
+
+impl Excess {
+    /// The one that an error of reading is, if it is one.
+    pub(super) fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+/// What comes out of a decompressor, up to a limit.
 struct Unpacked<R> {
     inner: R,
     tally: Arc<Mutex<Tally>>,
     length_bytes: u64,
+    max_bytes: Option<u64>,
 }
 
 impl<R: Read> Read for Unpacked<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let packed_bytes = self.tally.lock().unwrap_or_else(PoisonError::into_inner).length_bytes;
         if self.length_bytes >= ALWAYS_UNPACKED_BYTES.max(packed_bytes.saturating_mul(MOST_EXPANDED)) {
-            return Err(io::Error::other(format!(
-                "it is compressed to less than 1/{MOST_EXPANDED} of its content, as packets are not; if it is a capture all the same, decompress it \
-                 and give the plain file"
-            )));
+            return Err(io::Error::other(Excess::Expanded));
         }
-        let count = self.inner.read(buffer)?;
+        let count = match self.max_bytes {
+            // Whether there is more is known by reading it.
+            Some(max_bytes) if self.length_bytes == max_bytes && !buffer.is_empty() => {
+                match self.inner.read(&mut [0])? {
+                    0 => 0,
+                    _ => return Err(io::Error::other(Excess::Asked(max_bytes))),
+                }
+            }
+            Some(max_bytes) => {
+                let left = usize::try_from(max_bytes - self.length_bytes).unwrap_or(usize::MAX).min(buffer.len());
+                self.inner.read(&mut buffer[..left])?
+            }
+            None => self.inner.read(buffer)?,
+        };
         self.length_bytes += count as u64;
         Ok(count)
     }
@@ -126,33 +187,33 @@ impl Source {
             let kind = std::fs::metadata(path).ok().map(|found| found.file_type());
             is_stdin(path) || kind.is_some_and(|kind| kind.is_fifo() || kind.is_char_device())
         };
+        let mut regular = None;
         let raw: Box<dyn Read + Send> = if let Some(stop) = options.stop.as_ref().filter(|_| may_wait()) {
             // A read that waits for ever would hold up the end too.
             Box::new(Piped::new(path.to_owned(), Patience { stop: Arc::clone(stop), until_now: false }))
         } else if is_stdin(path) {
             Box::new(io::stdin())
         } else {
-            let file = File::open(path).map_err(failed)?;
-            if file.metadata().map_err(failed)?.is_dir() {
+            let file = Arc::new(File::open(path).map_err(failed)?);
+            let found = file.metadata().map_err(failed)?;
+            if found.is_dir() {
                 return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
             }
+            regular = found.is_file().then(|| Arc::clone(&file));
             Box::new(file)
         };
-        Self::new(raw, options).map_err(|source| InputError::Read {
+        let source = Self::new(raw, options).map_err(|source| InputError::Read {
             path: path.to_owned(),
             offset_bytes: 0,
             source,
             advice: "check the file and the disk that it lies on",
-        })
+        })?;
+        Ok(Self { file: regular, ..source })
     }
 
     /// Takes bytes from wherever they come.
     pub(super) fn new(raw: Box<dyn Read + Send>, options: &SourceOptions) -> io::Result<Self> {
-        let tally = Arc::new(Mutex::new(Tally {
-            length_bytes: 0,
-            xxh3: options.xxh3.then(Xxh3::new),
-            sha256: options.sha256.then(Sha256::new),
-        }));
+        let tally = Arc::new(Mutex::new(Tally { length_bytes: 0, digester: Digester::new(options) }));
         let mut tallied =
             Tallied { inner: raw, tally: Arc::clone(&tally), bytes_read: Arc::clone(&options.bytes_read) };
         let mut head = Vec::with_capacity(ZSTD_MAGIC.len());
@@ -161,8 +222,10 @@ impl Source {
         let is_gzip = head.starts_with(&GZIP_MAGIC);
         let whole = io::Cursor::new(head).chain(tallied);
         let unpacked_tally = Arc::clone(&tally);
-        let unpacked =
-            |inner| -> Box<dyn Read + Send> { Box::new(Unpacked { inner, tally: unpacked_tally, length_bytes: 0 }) };
+        let max_bytes = options.max_decompressed_bytes;
+        let unpacked = |inner| -> Box<dyn Read + Send> {
+            Box::new(Unpacked { inner, tally: unpacked_tally, length_bytes: 0, max_bytes })
+        };
         let (reader, compression) = if is_zstd {
             let mut decoder =
                 zstd::stream::read::Decoder::with_buffer(io::BufReader::with_capacity(READ_BYTES, whole))?;
@@ -174,17 +237,33 @@ impl Source {
         } else {
             (Box::new(whole) as Box<dyn Read + Send>, "plain")
         };
-        Ok(Self { reader, tally, compression })
+        Ok(Self { reader, tally, compression, file: None, bytes_read: Arc::clone(&options.bytes_read) })
     }
 
     /// What has been read so far.
     pub(super) fn digests(&self) -> Digests {
         let tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        Digests {
-            length_bytes: tally.length_bytes,
-            xxh3_128: tally.xxh3.as_ref().map(|xxh3| format!("{:032x}", xxh3.digest128())).unwrap_or_default(),
-            sha256: tally.sha256.clone().map(|sha256| hex(&sha256.finalize())),
-        }
+        tally.digester.digests(tally.length_bytes)
+    }
+
+    /// The file, where its bytes are taken as they stand: it can be read at several places at once.
+    pub(super) fn plain_file(&self) -> Option<&Arc<File>> {
+        self.file.as_ref().filter(|_| self.compression == "plain")
+    }
+
+    /// Leaves the digests to somebody else: what is read from now on is counted alone. Gives those of no byte.
+    pub(super) fn leave_digests(&mut self, options: &SourceOptions) -> Digester {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner).digester = Digester::default();
+        Digester::new(options)
+    }
+
+    /// Goes on behind bytes of a plain file that somebody else has read.
+    pub(super) fn pass(&mut self, bytes: u64) -> io::Result<()> {
+        let Some(mut file) = self.file.as_deref() else { return Ok(()) };
+        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.length_bytes += bytes;
+        self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+        file.seek(SeekFrom::Start(tally.length_bytes)).map(drop)
     }
 }
 
@@ -259,6 +338,32 @@ mod tests {
         let plain: Vec<u8> =
             (0..1_000_000_u32).flat_map(|number| [number.to_le_bytes().as_slice(), &[0; 96]].concat()).collect();
         assert!(read(gzip(&plain)).0.unwrap() == plain);
+    }
+
+    #[test]
+    fn no_more_than_was_asked_for_is_read() {
+        let plain: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+        let length = plain.len();
+        for packed in [gzip(&plain), zstd::encode_all(&plain[..], 1).unwrap()] {
+            for (most, whole) in [(0, false), (1, false), (length - 1, false), (length, true), (length + 1, true)] {
+                let options = SourceOptions { max_decompressed_bytes: Some(most as u64), ..SourceOptions::default() };
+                let mut source = Source::new(Box::new(io::Cursor::new(packed.clone())), &options).unwrap();
+                let mut read = Vec::new();
+                let ended = source.read_to_end(&mut read);
+                assert!(read == plain[..most.min(length)], "{most}: {}", read.len());
+                let excess = ended.as_ref().err().and_then(Excess::of);
+                assert_eq!(excess.is_none(), whole, "{most}: {ended:?}");
+                assert!(
+                    excess.is_none_or(|excess| excess.to_string().ends_with(&format!("--max-decompressed {most}")))
+                );
+            }
+        }
+        // What is not compressed is as long as it is.
+        let options = SourceOptions { max_decompressed_bytes: Some(1), ..SourceOptions::default() };
+        let mut source = Source::new(Box::new(io::Cursor::new(plain.clone())), &options).unwrap();
+        let mut read = Vec::new();
+        source.read_to_end(&mut read).unwrap();
+        assert!(read == plain);
     }
 
     #[test]

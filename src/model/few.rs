@@ -87,6 +87,16 @@ impl<K: Ord, V> Few<K, V> {
         self.or_insert_with(key, V::default)
     }
 
+    /// Adds a value: joined with the one that the key has, where it has one.
+    pub fn join(&mut self, key: K, value: V, join: impl FnOnce(&mut V, V)) {
+        match self.get_mut(&key) {
+            Some(held) => join(held, value),
+            None => {
+                self.or_insert_with(key, || value);
+            }
+        }
+    }
+
     /// Keeps the entries of some keys.
     pub fn retain(&mut self, keeps: impl Fn(&K) -> bool) {
         self.0.retain(|(key, _)| keeps(key));
@@ -127,11 +137,13 @@ mod tests {
         /// What it holds, and what it writes down and reads, is what a tree would.
         #[test]
         fn like_a_tree(entries in prop::collection::vec((0u8..40, any::<u16>()), 0..60), from in 0u8..40, to in 0u8..40) {
-            let (mut few, mut tree) = (Few::default(), BTreeMap::new());
+            let (mut few, mut tree) = (Few::<u8, u16>::default(), BTreeMap::<u8, u16>::new());
             for (key, value) in entries {
                 *few.or_default(key) ^= value;
                 *tree.entry(key).or_default() ^= value;
             }
+            few.join(from, 7, |held, value| *held = held.wrapping_add(value));
+            tree.entry(from).and_modify(|held| *held = held.wrapping_add(7)).or_insert(7);
             prop_assert_eq!((few.len(), few.is_empty()), (tree.len(), tree.is_empty()));
             prop_assert!(few.iter().eq(tree.iter()));
             prop_assert!((0..40).all(|key| few.get_mut(&key).copied() == tree.get(&key).copied()));

@@ -1,9 +1,11 @@
-//! The waist of the program in memory: one InfiniBand packet in 64 bytes.
+//! The waist of the program in memory: one InfiniBand packet in 32 bytes, and whose it is once for all packets of a batch.
 
+use super::ConnectionKey;
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::ib::crc::CrcVerdict;
 use ibscope_parsers::{Endpoint, Psn, Qpn};
 use serde::{Deserialize, Serialize};
+use std::ops::Deref;
 
 /// What a packet is counted as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -20,6 +22,20 @@ pub enum Kind {
 impl Kind {
     /// All kinds, in the order of their discriminants.
     pub const ALL: [Self; 3] = [Self::Data, Self::Management, Self::Multicast];
+
+    /// What a packet between these endpoints, to this queue pair, is counted as.
+    #[must_use]
+    #[inline]
+    pub fn of(src: Endpoint, dst: Endpoint, dest_qp: Qpn) -> Self {
+        let is_group = |endpoint: Endpoint| endpoint.is_multicast() || endpoint.is_permissive();
+        if dest_qp.is_management() {
+            Self::Management
+        } else if is_group(src) || is_group(dst) {
+            Self::Multicast
+        } else {
+            Self::Data
+        }
+    }
 
     /// The name used in outputs.
     #[must_use]
@@ -75,18 +91,15 @@ impl Marks {
     }
 }
 
-/// One decoded packet. Offsets point into the bytes of the batch that it came from.
+/// One decoded packet, without what it has in common with the others of its connection. Offsets point into the bytes of the batch that
+/// it came from.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PacketRecord {
     /// Capture time in nanoseconds since the epoch; [`PacketRecord::NO_TIME`] where the record has none.
     pub time_ns: i64,
-    /// Source: LID, GID or IP address.
-    pub src: Endpoint,
-    /// Destination: LID, GID or IP address.
-    pub dst: Endpoint,
-    /// Opcode in the top 8 bits, destination queue pair in the low 24.
-    opcode_and_dest_qp: u32,
+    /// Opcode in the top 8 bits; number of the connection among those of [`Packets`] in the low 24.
+    opcode_and_slot: u32,
     /// Flags in the top 8 bits, from the lowest: [`Kind`] (2), ACK requested, [`Marks`] (5); PSN in the low 24.
     flags_and_psn: u32,
     /// LRH to VCRC, or the whole Ethernet frame.
@@ -101,23 +114,26 @@ pub struct PacketRecord {
     pub captured_payload_bytes: u16,
 }
 
-const _: () = assert!(size_of::<PacketRecord>() == 64, "a record fills one cache line");
+const _: () = assert!(size_of::<PacketRecord>() == 32, "two records fill one cache line");
 
 impl PacketRecord {
     /// Stands for "the record has no time" (pcapng simple packets).
     pub const NO_TIME: i64 = i64::MIN;
+    /// Connections that the packets of a batch may have: more than a batch has packets.
+    pub const MAX_SLOTS: u32 = 1 << 24;
 
     const ACK_REQUESTED: u32 = 1 << 26;
     const MARKS_SHIFT: u32 = 27;
 
-    /// Puts opcode, queue pair, PSN and kind into their words; the other fields are taken as they are.
+    /// Puts opcode, slot, PSN, marks and kind into their words; the other fields are taken as they are.
     #[must_use]
+    #[inline]
     #[allow(clippy::too_many_arguments)]
     pub const fn new(
         time_ns: i64,
-        (src, dst): (Endpoint, Endpoint),
-        (opcode, dest_qp): (Opcode, Qpn),
+        (opcode, slot): (Opcode, u32),
         (kind, psn, ack_requested): (Kind, Psn, bool),
+        marks: Marks,
         wire_bytes: u32,
         extension: u32,
         payload_offset: u32,
@@ -126,23 +142,14 @@ impl PacketRecord {
         let flags = (kind as u32) << 24 | if ack_requested { Self::ACK_REQUESTED } else { 0 };
         Self {
             time_ns,
-            src,
-            dst,
-            opcode_and_dest_qp: (opcode.0 as u32) << 24 | dest_qp.value(),
-            flags_and_psn: flags | psn.value(),
+            opcode_and_slot: (opcode.0 as u32) << 24 | slot & (Self::MAX_SLOTS - 1),
+            flags_and_psn: flags | (marks.0 & 0x1F) << Self::MARKS_SHIFT | psn.value(),
             wire_bytes,
             extension,
             payload_offset,
             payload_bytes,
             captured_payload_bytes,
         }
-    }
-
-    /// The packet with these marks too.
-    #[must_use]
-    pub const fn marked(mut self, marks: Marks) -> Self {
-        self.flags_and_psn |= (marks.0 & 0x1F) << Self::MARKS_SHIFT;
-        self
     }
 
     /// Its marks.
@@ -154,13 +161,14 @@ impl PacketRecord {
     /// The BTH opcode.
     #[must_use]
     pub const fn opcode(&self) -> Opcode {
-        Opcode((self.opcode_and_dest_qp >> 24) as u8)
+        Opcode((self.opcode_and_slot >> 24) as u8)
     }
 
-    /// The destination queue pair.
+    /// Number of its connection among those of its [`Packets`].
     #[must_use]
-    pub const fn dest_qp(&self) -> Qpn {
-        Qpn::new(self.opcode_and_dest_qp)
+    #[inline]
+    pub const fn slot(&self) -> u32 {
+        self.opcode_and_slot & (Self::MAX_SLOTS - 1)
     }
 
     /// The packet sequence number.
@@ -190,6 +198,50 @@ impl PacketRecord {
     pub fn payload<'a>(&self, batch_bytes: &'a [u8]) -> &'a [u8] {
         let start = self.payload_offset as usize;
         batch_bytes.get(start..start + usize::from(self.captured_payload_bytes)).unwrap_or_default()
+    }
+}
+
+/// A packet and its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Between whom it travels.
+    pub key: &'a ConnectionKey,
+    /// All else.
+    pub record: &'a PacketRecord,
+}
+
+impl Deref for Packet<'_> {
+    type Target = PacketRecord;
+
+    #[inline]
+    fn deref(&self) -> &PacketRecord {
+        self.record
+    }
+}
+
+impl Packet<'_> {
+    /// Sender and receiver.
+    #[must_use]
+    #[inline]
+    pub const fn pair(&self) -> (Endpoint, Endpoint) {
+        (self.key.src, self.key.dst)
+    }
+}
+
+/// Packets in file order, with each of their connections once.
+#[derive(Clone, Debug, Default)]
+pub struct Packets {
+    /// The connections in the order of their first packets.
+    pub keys: Vec<ConnectionKey>,
+    /// The packets, whose slots are indices into `keys`.
+    pub records: Vec<PacketRecord>,
+}
+
+impl Packets {
+    /// The packets with their connections.
+    pub fn iter(&self) -> impl Iterator<Item = Packet<'_>> {
+        // Slots were given together with the keys.
+        self.records.iter().map(|record| Packet { key: &self.keys[record.slot() as usize], record })
     }
 }
 

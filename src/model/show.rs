@@ -25,6 +25,15 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
+/// What stands in a file, made fit for a terminal and not longer than a line.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    const MOST: usize = 60;
+    let shown: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
+    let cut = if text.chars().nth(MOST).is_some() { "..." } else { "" };
+    format!("`{shown}{cut}`")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,6 +41,10 @@ impl Stamps {
                 run.bytes += bytes;
                 self.repeated += 1;
             }
+            // Nearly all have a time of their own: a run of one that is not the first has nothing to leave.
+            Some(run) if run.records == 1 && self.first.is_some() => {
+                *run = Run { time_ns, records: 1, bytes, first_bytes: bytes };
+            }
             _ => {
                 self.close();
                 self.current = Some(Run { time_ns, records: 1, bytes, first_bytes: bytes });

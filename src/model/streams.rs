@@ -60,12 +60,7 @@ impl Streams {
     /// Adds those of another part of the connection.
     pub fn merge(&mut self, other: Self) {
         for (key, sums) in other.0 {
-            match self.0.get_mut(&key) {
-                Some(stream) => stream.merge(sums),
-                None => {
-                    self.0.or_insert_with(key, || sums);
-                }
-            }
+            self.0.join(key, sums, StreamSums::merge);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::health::BriefHealth;
 use super::profile::{Repeats, Traffic};
-use super::{Claim, Few, Kind, PacketRecord, Recorder, SizeOf, Sizes, Streams, TimingKey};
+use super::{Claim, Few, Kind, Recorder, SizeOf, Sizes, Streams, TimingKey};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
@@ -40,20 +40,12 @@ impl Hash for ConnectionKey {
 }
 
 impl ConnectionKey {
-    /// The connection of a packet.
+    /// The connection of a packet with this opcode. `extension` is the source queue pair of a datagram.
     #[must_use]
     #[inline]
-    pub fn of(packet: &PacketRecord) -> Self {
-        let opcode = packet.opcode();
-        let src_qp = if opcode.service() == Service::Ud { Qpn::new(packet.extension) } else { Qpn::new(0) };
-        Self {
-            src: packet.src,
-            dst: packet.dst,
-            kind: packet.kind(),
-            service: opcode.0 >> 5,
-            dest_qp: packet.dest_qp(),
-            src_qp,
-        }
+    pub fn of((src, dst): (Endpoint, Endpoint), opcode: Opcode, dest_qp: Qpn, extension: u32) -> Self {
+        let src_qp = if opcode.service() == Service::Ud { Qpn::new(extension) } else { Qpn::new(0) };
+        Self { src, dst, kind: Kind::of(src, dst, dest_qp), service: opcode.0 >> 5, dest_qp, src_qp }
     }
 
     /// Datagrams (UD) are neither acknowledged nor repeated by the transport.

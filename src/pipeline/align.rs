@@ -3,10 +3,10 @@
 use super::{Error, Options};
 use crate::align::{self, Aligned, Given, Sights, Transit};
 use crate::decode;
-use crate::input::{self, Readers, SourceOptions};
+use crate::input::{self, Feed, Piece, SourceOptions};
 use crate::model::profile::Input;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{ClockRow, ConnectionKey, Interval, Recorder, TimingKey};
+use crate::model::{Batch, ClockRow, ConnectionKey, Interval, Packets, Recorder, TimingKey};
 use rayon::ThreadPool;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -126,30 +126,39 @@ fn sample(
     let own: Vec<PathBuf> = read.iter().map(|index| paths[*index].clone()).collect();
     let source = SourceOptions { xxh3: false, sha256: false, ..source.clone() };
     let batches_per_round = pool.current_num_threads() * 2;
-    let readers = Readers::start(input::open(&own, &source)?, batches_per_round);
+    let mut feed = Feed::start(input::open(&own, &source)?, batches_per_round);
     let mut sights: Vec<Sights> = own.iter().map(|_| Sights::new(own.len())).collect();
     let decode = decode::Options { check_icrc: false, payload: false, ..decode::Options::default() };
     pool.install(|| {
         loop {
-            let batches = readers.next(batches_per_round);
-            if batches.is_empty() {
+            let pieces = feed.next(batches_per_round);
+            if pieces.is_empty() {
                 break;
             }
-            let draw = |batch: crate::model::Batch| {
+            let draw = |batch: Batch| {
                 let decoded = decode::decode(batch, &decode, 1);
-                let input = decoded.batch.input as usize;
-                (input, sights[input].draw(decoded.shards.iter().flatten()), decoded.batch.bytes)
+                let drawn = sights[decoded.batch.input as usize].draw(decoded.shards.iter().flat_map(Packets::iter));
+                (decoded.batch, drawn)
             };
-            let drawn: Vec<_> = batches.into_par_iter().map(draw).collect();
-            for (input, drawn, bytes) in drawn {
-                sights[input].add(drawn);
-                readers.recycle(bytes);
+            let cut = |piece: Piece| {
+                let (batches, receipt) = piece.cut();
+                (batches.into_par_iter().map(draw).collect::<Vec<_>>(), receipt)
+            };
+            let drawn: Vec<_> = pieces.into_par_iter().map(cut).collect();
+            for (mut piece, receipt) in drawn {
+                let counts = feed.settle(receipt, piece.iter_mut().map(|(batch, _)| batch));
+                for (batch, drawn) in piece {
+                    if counts {
+                        sights[batch.input as usize].add(drawn);
+                    }
+                    feed.recycle(batch.bytes);
+                }
             }
             report();
         }
     });
     // How each ended is told by the analysis, which reads it again.
-    let _ = readers.finish();
+    let _ = feed.finish();
     Ok(sights)
 }
 

@@ -11,9 +11,9 @@ use super::{Error, Options, decode_options, pool};
 use crate::align::Sights;
 use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
-use crate::input::{self, Capture, Readers, SourceOptions};
+use crate::input::{self, Capture, Feed, Piece, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{Batch, Coverage, Kind, Live, Profile, Sample, Stamps};
+use crate::model::{Coverage, Kind, Live, Packet, Packets, Profile, Sample, Stamps};
 use crate::reduce::{self, Accumulator, Passage};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -49,6 +49,7 @@ pub(super) fn run(
         sha256: options.sha256,
         bytes_read: Arc::clone(&bytes_read),
         stop: options.stop.clone(),
+        max_decompressed_bytes: options.max_decompressed_bytes,
     };
     let is_stopped = || options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
     let captures = match input::open(paths, &source) {
@@ -69,23 +70,23 @@ pub(super) fn run(
     for (input, row) in inputs.iter_mut().zip(&aligned.rows) {
         input.clock.clone_from(row);
     }
-    let readers = Readers::start(captures, batches_per_round);
+    let mut feed = Feed::start(captures, batches_per_round);
     let mut analysis = Analysis::new(inputs.len(), options, depth);
     analysis.sights = align::drawn_meanwhile(paths, options).then(|| Sights::new(1));
     pool.install(|| {
         let mut decoded: Vec<Decoded> = Vec::new();
         loop {
-            let batches = readers.next(batches_per_round);
-            if batches.is_empty() && decoded.is_empty() {
+            let pieces = feed.next(batches_per_round);
+            if pieces.is_empty() && decoded.is_empty() {
                 break;
             }
-            analysis.step(batches, &mut decoded, &decode, &readers);
+            analysis.step(pieces, &mut decoded, &decode, &mut feed);
             report();
         }
     });
     let mut notes = align::notes(&inputs, &aligned, &align::streams(paths, options), options);
     let mut ending_notes = Vec::new();
-    for (input, ending) in inputs.iter_mut().zip(readers.finish()) {
+    for (input, ending) in inputs.iter_mut().zip(feed.finish()) {
         input.length_bytes = ending.digests.length_bytes;
         input.xxh3_128 = ending.digests.xxh3_128;
         input.sha256 = ending.digests.sha256;
@@ -169,7 +170,7 @@ struct Shard {
     cm_lost: u64,
     /// Packets of connections that are not followed.
     not_followed: u64,
-    /// What the packets have just shown, and the connections of the next: here so that their memory is used again.
+    /// What the packets have just shown, and the numbers of the connections that a batch has, `None` where there is no room: here so that their memory is used again.
     events: Events,
     known: Vec<Option<u32>>,
     /// Single messages, where they are asked for.
@@ -212,29 +213,45 @@ impl Analysis {
         Self { inputs: (0..inputs).map(|_| input()).collect(), bounds: Bounds::new(options), sights: None }
     }
 
-    /// One round: these batches are decoded while the packets of those of the round before go on their way.
+    /// One round: these pieces are cut and decoded while the packets of those of the round before go on their way.
     pub(super) fn step(
         &mut self,
-        batches: Vec<Batch>,
+        pieces: Vec<Piece>,
         decoded: &mut Vec<Decoded>,
         options: &decode::Options,
-        readers: &Readers,
+        feed: &mut Feed,
     ) {
         let sights = self.sights.take();
         let decode = |batch| {
             let decoded = decode::decode(batch, options, SHARDS);
-            let drawn = sights.as_ref().map(|sights| sights.draw(decoded.shards.iter().flatten()));
+            let drawn = sights.as_ref().map(|sights| sights.draw(decoded.shards.iter().flat_map(Packets::iter)));
             (decoded, drawn)
         };
-        let (next, ()) =
-            rayon::join(|| batches.into_par_iter().map(decode).collect::<Vec<_>>(), || self.round(decoded));
-        let (next, drawn): (Vec<_>, Vec<_>) = next.into_iter().unzip();
-        self.sights = sights.map(|mut sights| {
-            drawn.into_iter().flatten().for_each(|drawn| sights.add(drawn));
-            sights
-        });
-        for used in std::mem::replace(decoded, next) {
-            readers.recycle(used.batch.bytes);
+        let cut = |piece: Piece| {
+            let (batches, receipt) = piece.cut();
+            (batches.into_par_iter().map(decode).collect::<Vec<_>>(), receipt)
+        };
+        let digest = |feed: &mut Feed| feed.digest(decoded.iter().map(|decoded| &decoded.batch));
+        let (next, _) = rayon::join(
+            || pieces.into_par_iter().map(cut).collect::<Vec<_>>(),
+            || rayon::join(|| self.round(decoded), || digest(feed)),
+        );
+        self.sights = sights;
+        for used in decoded.drain(..) {
+            feed.recycle(used.batch.bytes);
+        }
+        for (mut piece, receipt) in next {
+            let counts = feed.settle(receipt, piece.iter_mut().map(|(decoded, _)| &mut decoded.batch));
+            for (own, drawn) in piece {
+                if !counts {
+                    feed.recycle(own.batch.bytes);
+                    continue;
+                }
+                if let (Some(sights), Some(drawn)) = (&mut self.sights, drawn) {
+                    sights.add(drawn);
+                }
+                decoded.push(own);
+            }
         }
     }
 
@@ -248,7 +265,7 @@ impl Analysis {
         let mirror_copies = std::mem::replace(&mut live.coverage, input.coverage.clone()).mirror_copies;
         live.coverage.mirror_copies = mirror_copies;
         live.coverage.interface_drops = input.dropped();
-        live.coverage.not_followed = input.shards.iter().map(|shard| shard.not_followed).sum();
+        live.coverage.not_followed = input.not_followed();
         live
     }
 
@@ -305,11 +322,16 @@ impl InputState {
         self.drops.values().fold(0, |sum: u64, drops| sum.saturating_add(*drops))
     }
 
+    /// Packets of connections for which there was no room.
+    fn not_followed(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.not_followed).sum()
+    }
+
     /// All that is known of what was read.
     fn coverage(&self) -> Coverage {
         let (same_time, same_time_most, same_time_most_bytes) = self.stamps.together();
         let interface_drops = self.dropped();
-        let not_followed = self.shards.iter().map(|shard| shard.not_followed).sum();
+        let not_followed = self.not_followed();
         Coverage {
             interface_drops,
             not_followed,
@@ -341,13 +363,23 @@ impl InputState {
 impl Shard {
     fn packets(&mut self, decoded: &Decoded, shard: usize) {
         let bytes = decoded.batch.bytes.as_slice();
-        let packets = decoded.shards.get(shard).map_or(&[][..], Vec::as_slice);
-        for packets in packets.chunks(AHEAD) {
-            self.tracker.look_ahead(packets, bytes, &mut self.known);
-            self.sums.look_ahead(&self.known);
-            for (packet, known) in packets.iter().zip(&self.known) {
-                match self.tracker.packet(packet, *known, bytes, &mut self.events) {
-                    Some(seen) => self.sums.packet(packet, &seen),
+        let Some(Packets { keys, records }) = decoded.shards.get(shard) else { return };
+        self.tracker.connections(keys, &mut self.known);
+        self.sums.grow(self.tracker.followed());
+        for records in records.chunks(AHEAD) {
+            self.tracker.look_ahead(records, &self.known, bytes);
+            if !self.tracker.is_near() {
+                self.sums.look_ahead(records, &self.known);
+            }
+            for record in records {
+                // Slots were given together with the keys.
+                let slot = record.slot() as usize;
+                let packet = Packet { key: &keys[slot], record };
+                match self.known[slot] {
+                    Some(id) => {
+                        let seen = self.tracker.packet(packet, id, bytes, &mut self.events);
+                        self.sums.packet(record, &seen);
+                    }
                     None => self.not_followed += 1,
                 }
                 if packet.kind() == Kind::Management

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! reader threads            rayon pool, in rounds                                   at the end
-//! input -> batches  ==>  round n+1: decode each batch    (parallel by batch)        settle copies and inputs
+//! input -> batches  ==>  round n+1: cut and decode       (parallel by batch)        settle copies and inputs
 //!                        round n:   flow + reduce        (parallel by input, shard) believe stacks, learn ranks
 //! ```
+//! Plain files have no reader: whoever decodes a stretch of one reads and cuts it.
 //! Both endpoints of a pair come to the same shard, so flows need no lock, and what a shard computes depends only on the
 //! order of the packets in their file: neither the number of threads nor where batches were cut changes a result.
 //! Memory is bounded by the batches of two rounds and by the state of connections.
@@ -25,7 +26,7 @@ mod watch;
 
 pub use crate::profile::{DatasetWriter, MessageWriter, Writer, is_profile, read as load, was_profile};
 pub use crate::ranks::hosts::parse as parse_hosts;
-pub use crate::ranks::rankmap::{parse as parse_rankmap, quoted};
+pub use crate::ranks::rankmap::parse as parse_rankmap;
 pub use adapt::adapt;
 pub use analysis::analyze;
 pub use merge::{Mismatch, clocks_csv, merge, parse_clocks};
@@ -68,6 +69,8 @@ pub struct Options {
     pub max_cells: usize,
     /// Directed connections of each input that are followed at most. Packets of others are counted in the coverage alone.
     pub max_connections: usize,
+    /// Bytes of the content of each compressed input that are read at most.
+    pub max_decompressed_bytes: Option<u64>,
     /// Look for MPI envelopes.
     pub read_mpi: bool,
     /// Measure the times between packets; takes `read_mpi`, which tells what answers what.
@@ -121,6 +124,7 @@ impl Default for Options {
             bin_ns: Some(DEFAULT_BIN_NS),
             max_cells: DEFAULT_MAX_CELLS,
             max_connections: DEFAULT_MAX_CONNECTIONS,
+            max_decompressed_bytes: None,
             read_mpi: true,
             read_times: true,
             read_sizes: true,

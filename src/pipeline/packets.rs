@@ -15,7 +15,8 @@ pub fn inspect(
     options: &Options,
     show: &mut dyn FnMut(&InspectedPacket) -> bool,
 ) -> Result<(Coverage, Vec<String>), Error> {
-    let captures = input::open(paths, &SourceOptions::default())?;
+    let source = SourceOptions { max_decompressed_bytes: options.max_decompressed_bytes, ..SourceOptions::default() };
+    let captures = input::open(paths, &source)?;
     // As they stand in the files.
     let decode = decode_options(&captures, options, Vec::new());
     let pool = pool(options.threads)?;

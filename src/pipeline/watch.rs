@@ -4,7 +4,7 @@ use super::analysis::{self, Analysis};
 use super::{Error, Options, decode_options, pool};
 use crate::decode::Decoded;
 use crate::flow::Depth;
-use crate::input::{Follower, Patience, Readers, SourceOptions};
+use crate::input::{Feed, Follower, Patience, SourceOptions};
 use crate::model::{Live, Profile};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -31,18 +31,18 @@ pub fn watch(
     let pool = pool(options.threads)?;
     let batches_per_round = pool.current_num_threads() * analysis::BATCHES_PER_THREAD;
     let decode = decode_options(&[], options, Vec::new());
-    let readers = Readers::start(vec![follower], batches_per_round);
+    let mut feed = Feed::follow(follower, batches_per_round);
     let depth = if options.read_mpi { Depth::Envelopes } else { Depth::Packets };
     let mut analysis = Analysis::new(inputs.len(), options, depth);
     pool.install(|| {
         let mut decoded: Vec<Decoded> = Vec::new();
         let mut due = Instant::now() + interval;
         loop {
-            let batches = match readers.next_within(batches_per_round, WAIT) {
+            let pieces = match feed.next_within(batches_per_round, WAIT) {
                 None if decoded.is_empty() => break,
-                batches => batches.unwrap_or_default(),
+                pieces => pieces.unwrap_or_default(),
             };
-            analysis.step(batches, &mut decoded, &decode, &readers);
+            analysis.step(pieces, &mut decoded, &decode, &mut feed);
             let start = Instant::now();
             if start >= due {
                 show(analysis.live());
@@ -51,7 +51,7 @@ pub fn watch(
         }
     });
     let mut notes = Vec::new();
-    for (input, ending) in inputs.iter_mut().zip(readers.finish()) {
+    for (input, ending) in inputs.iter_mut().zip(feed.finish()) {
         input.length_bytes = ending.digests.length_bytes;
         input.xxh3_128 = ending.digests.xxh3_128;
         notes.extend(ending.note.map(|note| format!("{}: {note}", input.name)));

@@ -1,7 +1,6 @@
 //! The user's names of endpoints: csv `endpoint,name`, with a header line.
 
-use super::rankmap::quoted;
-use crate::model::printable;
+use crate::model::{printable, quoted};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! The user's rank map: `rank,endpoint[,qpn]`, as `ranks --format csv` writes it.
 
 use crate::model::profile::RankRow;
+use crate::model::quoted;
 use ibscope_parsers::Endpoint;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -70,15 +71,6 @@ pub fn parse(path: &std::path::Path, text: &str) -> Result<Vec<RankRow>, TableEr
     }
     rows.sort_by(|a, b| (a.rank, &a.endpoint, a.qpn).cmp(&(b.rank, &b.endpoint, b.qpn)));
     Ok(rows)
-}
-
-/// What stands in the file, made fit for a terminal and not longer than a line.
-#[must_use]
-pub fn quoted(text: &str) -> String {
-    const MOST: usize = 60;
-    let shown: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
-    let cut = if text.chars().nth(MOST).is_some() { "..." } else { "" };
-    format!("`{shown}{cut}`")
 }
 
 fn number(text: &str) -> Option<u32> {

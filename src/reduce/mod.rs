@@ -105,6 +105,15 @@ impl Default for Partial {
 }
 
 impl Partial {
+    /// Adds what has been seen before.
+    #[inline(never)]
+    fn later(&mut self, seen: &Seen, value: &TrafficSums) {
+        let Some(class) = occurrence_class(seen.occurrence).checked_sub(1) else { return };
+        let later = self.later.get_or_insert_default();
+        later.sums[seen.turn as usize][class] += value.sums;
+        later.messages[class] += value.messages;
+    }
+
     /// The sums of a turn, by occurrence class.
     fn sums(&self, turn: usize) -> [Sums; OCCURRENCES] {
         let [second, odd, even] = self.later.as_ref().map_or_else(Default::default, |later| later.sums[turn]);
@@ -182,35 +191,51 @@ impl Accumulator {
     }
 
     /// Touches the sums of connections whose packets come next.
-    pub fn look_ahead(&self, connections: &[Option<u32>]) {
-        for partial in connections.iter().flatten().filter_map(|id| self.partials.get(*id as usize)) {
-            std::hint::black_box((partial.first[0].packets, partial.first_messages));
+    pub fn look_ahead(&self, records: &[PacketRecord], known: &[Option<u32>]) {
+        for id in records.iter().filter_map(|record| known[record.slot() as usize]) {
+            if let Some(partial) = self.partials.get(id as usize) {
+                std::hint::black_box((partial.first[0].packets, partial.first_messages));
+            }
+        }
+    }
+
+    /// Makes sums for so many connections.
+    pub fn grow(&mut self, connections: usize) {
+        while self.partials.len() < connections {
+            self.partials.push(Partial::default());
         }
     }
 
     /// Adds a packet.
+    #[inline]
     pub fn packet(&mut self, packet: &PacketRecord, seen: &Seen) {
-        let index = seen.connection as usize;
-        while index >= self.partials.len() {
-            self.partials.push(Partial::default());
-        }
-        let partial = &mut self.partials[index];
-        let class = occurrence_class(seen.occurrence);
+        // Sums grow with the connections.
+        let Some(partial) = self.partials.get_mut(seen.connection as usize) else { return };
         let sums = Sums {
             packets: 1,
             wire_bytes: u64::from(packet.wire_bytes),
             // A congestion notification has none, whatever bytes a broken one carries.
             payload_bytes: if seen.turn == Turn::Other { 0 } else { u64::from(packet.payload_bytes) },
         };
-        let messages = u64::from(seen.counts_message);
-        if let Some(class) = class.checked_sub(1) {
-            let later = partial.later.get_or_insert_default();
-            later.sums[seen.turn as usize][class] += sums;
-            later.messages[class] += messages;
-        } else {
+        let value = TrafficSums { sums, messages: u64::from(seen.counts_message) };
+        if seen.occurrence <= 1 {
             partial.first[seen.turn as usize] += sums;
-            partial.first_messages += messages;
+            partial.first_messages += value.messages;
+        } else {
+            partial.later(seen, &value);
         }
+        if packet.time_ns != PacketRecord::NO_TIME {
+            let (first_ns, last_ns) = partial.times_ns;
+            partial.times_ns = (first_ns.min(packet.time_ns), last_ns.max(packet.time_ns));
+        }
+        if self.keeps_sizes || self.rulers[OverTime::Traffic as usize].is_some() {
+            self.spread(packet, seen, value);
+        }
+    }
+
+    /// Adds a packet to the sizes and over time.
+    fn spread(&mut self, packet: &PacketRecord, seen: &Seen, value: TrafficSums) {
+        let Some(partial) = self.partials.get_mut(seen.connection as usize) else { return };
         if self.keeps_sizes
             && seen.occurrence == 1
             && packet.kind() == Kind::Data
@@ -218,13 +243,10 @@ impl Accumulator {
         {
             partial.sizes.record(seen.turn, of, u64::from(packet.wire_bytes));
         }
-        if packet.time_ns == PacketRecord::NO_TIME {
-            return;
-        }
-        let (first_ns, last_ns) = partial.times_ns;
-        partial.times_ns = (first_ns.min(packet.time_ns), last_ns.max(packet.time_ns));
-        if let Some(ruler) = &mut self.rulers[OverTime::Traffic as usize] {
-            let value = TrafficSums { sums, messages };
+        if packet.time_ns != PacketRecord::NO_TIME
+            && let Some(ruler) = &mut self.rulers[OverTime::Traffic as usize]
+        {
+            let class = occurrence_class(seen.occurrence);
             let is_new = partial.bins.add(ruler.bin(packet.time_ns), TrafficSlot::Occurrence(class as u8), value);
             count(&mut self.most_cells[OverTime::Traffic as usize], is_new);
         }
@@ -377,7 +399,7 @@ impl Accumulator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ConnectionKey;
+    use crate::model::{ConnectionKey, Marks};
     use ibscope_parsers::mpi::Form;
     use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
 
@@ -386,15 +408,17 @@ mod tests {
     fn repeats_of_a_library_do_not_speak_against_it() {
         let end = Endpoint::from_lid(Lid(1));
         let opcode = ibscope_parsers::ib::Opcode(0x64);
-        let packet =
-            PacketRecord::new(0, (end, end), (opcode, Qpn::new(7)), (Kind::Data, Psn::new(1), false), 30, 0, 0, (0, 0));
+        let number = (Kind::Data, Psn::new(1), false);
+        let packet = PacketRecord::new(0, (opcode, 0), number, Marks::default(), 30, 0, 0, (0, 0));
+        let key = ConnectionKey::of((end, end), opcode, Qpn::new(7), 0);
         let mut sums = Accumulator::new(None, false);
+        sums.grow(1);
         sums.packet(&packet, &Seen { connection: 0, turn: Turn::Request, occurrence: 1, counts_message: true });
         for start in [Start::Recognised(Form::UcxUd, None), Start::Repeated, Start::Unknown] {
             sums.start(0, start);
         }
         let mut input = InputPartial::new(Some((0, 0)));
-        sums.finish().into_iter().for_each(|sums| input.add(ConnectionKey::of(&packet), sums, Ending::default()));
+        sums.finish().into_iter().for_each(|sums| input.add(key, sums, Ending::default()));
         let settled = settle(vec![input]);
         let connection = &settled.connections[0];
         assert_eq!((connection.starts(), connection.votes().bare[Form::UcxUd as usize]), (2, 1));

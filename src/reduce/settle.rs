@@ -238,12 +238,7 @@ impl One {
         let timings = times.recorders.into_iter().filter(|((sight, ..), _)| is_right(*sight));
         let mut settled: Few<(Option<Claim>, TimingKey), Recorder> = Few::default();
         for ((_, claim, key), recorder) in timings {
-            match settled.get_mut(&(claim, key)) {
-                Some(settled) => settled.merge(recorder),
-                None => {
-                    settled.or_insert_with((claim, key), || recorder);
-                }
-            }
+            settled.join((claim, key), recorder, Recorder::merge);
         }
         let totals = ConnectionTotals {
             key,

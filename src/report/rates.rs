@@ -21,6 +21,8 @@ use std::collections::BTreeMap;
 pub const DEFAULT_WINDOW_NS: i64 = 100_000_000;
 /// Rows that are written at most: bins times pairs.
 const MAX_ROWS: i128 = 1 << 26;
+/// Bins where nobody has asked for a width: a clock that jumps by days must not make a small capture a large csv.
+const MAX_BINS_UNASKED: i128 = 1 << 20;
 
 /// What has a rate, by its name in outputs.
 pub const VALUES: [&str; 6] = ["wire_bytes", "payload_bytes", "packets", "messages", "mpi_messages", "mpi_bytes"];
@@ -122,6 +124,15 @@ impl Rates {
     pub fn count(&self) -> i128 {
         let (first, end) = self.grid();
         (end - first) / i128::from(self.bin_ns)
+    }
+
+    /// Makes the bins twice as wide until they are no more than are written where nobody has asked for a width.
+    #[must_use]
+    pub fn widened(mut self) -> Self {
+        while self.count() > MAX_BINS_UNASKED {
+            self.bin_ns = self.bin_ns.saturating_mul(2);
+        }
+        self
     }
 
     /// Start of the first and end of the last bin.

@@ -263,6 +263,7 @@ def names(path):
     count = lambda tag: len(page.driver.find_elements(By.TAG_NAME, tag))
     found = {"title": page.driver.title, "texts": texts, "scripts": count("script"), "images": count("img")}
     found["body"] = page.driver.execute_script("return document.body.innerText")
+    found["requests"] = page.requests()
     found["complaints"] = page.complaints()
     page.driver.quit()
     return found

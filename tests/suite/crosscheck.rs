@@ -2,6 +2,7 @@
 
 mod archives;
 mod constructed;
+mod hostile;
 mod lossy;
 mod profiles;
 mod recorded;
@@ -46,7 +47,7 @@ fn with_captures(trace: &Trace, captures: &[PathBuf]) -> Crosscheck {
 }
 
 /// A send that a program noted itself: time, sender, receiver, tag, bytes.
-type Noted = (i64, u32, u32, i32, u64);
+pub(crate) type Noted = (i64, u32, u32, i32, u64);
 
 /// Every send of a recorded run, as its program noted it.
 fn noted(run: &Run) -> Vec<Noted> {
@@ -63,23 +64,23 @@ fn noted(run: &Run) -> Vec<Noted> {
 }
 
 /// A description of an archive for `tests/otf2/write.py`.
-struct Description {
-    ranks: Vec<Value>,
-    communicators: Vec<Value>,
-    creator: &'static str,
+pub(crate) struct Description {
+    pub(crate) ranks: Vec<Value>,
+    pub(crate) communicators: Vec<Value>,
+    pub(crate) creator: &'static str,
     events: Vec<Value>,
 }
 
 impl Description {
     /// Ranks with this many threads, each on a node of its own, and `MPI_COMM_WORLD`.
-    fn new(ranks: u32, threads: u32) -> Self {
+    pub(crate) fn new(ranks: u32, threads: u32) -> Self {
         let rank = |rank: u32| json!({ "host": format!("node{}", rank + 1), "threads": threads });
         let world = json!({ "name": "MPI_COMM_WORLD", "members": (0..ranks).collect::<Vec<u32>>() });
         Self { ranks: (0..ranks).map(rank).collect(), communicators: vec![world], creator: "", events: Vec::new() }
     }
 
     /// Sends over `MPI_COMM_WORLD`, of each rank by its threads in turn.
-    fn sends(&mut self, sends: &[Noted]) {
+    pub(crate) fn sends(&mut self, sends: &[Noted]) {
         let threads = self.ranks[0]["threads"].as_u64().expect("threads");
         for (index, (time_ns, src, dst, tag, bytes)) in (0_u64..).zip(sends) {
             self.events.push(json!([src, index % threads, "send", time_ns, dst, 0, tag, bytes]));
@@ -87,7 +88,7 @@ impl Description {
     }
 
     /// Writes the archive; its anchor file.
-    fn write(&self, folder: &Path) -> PathBuf {
+    pub(crate) fn write(&self, folder: &Path) -> PathBuf {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/otf2/write.py");
         // The system's own, for which Debian has the OTF2 module.
         let mut python = Command::new("/usr/bin/python3");

@@ -2,9 +2,9 @@
 //! does then, and names the test of each; a test holds that table against the suite.
 
 use crate::runs;
-use crate::tools::{Ran, command, ibscope, sample, samples_folder, walk};
+use crate::tools::{Ran, command, ibscope, result, sample, samples_folder, walk};
 use ibscope::model::Profile;
-use ibscope::pipeline::load;
+use ibscope::pipeline::{self, load};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -112,6 +112,41 @@ fn a_file_cut_while_it_is_read_gives_the_records_before() {
     let note = note(&profile, "truncated_input: ");
     assert_eq!(case.records_until(offset(&note) + 1), case.records_until(AT));
     assert_eq!(profile.coverage.records, case.records_until(AT));
+}
+
+/// Content beyond `--max-decompressed` is as if the file ended there.
+#[test]
+fn no_more_of_a_compressed_file_is_read_than_was_asked_for() {
+    let case = Case::new();
+    let cut = case.folder.path().join("cut.pcap");
+    fs::write(&cut, &case.file[..AT]).expect("cut");
+    let expected =
+        pipeline::analyze(std::slice::from_ref(&cut), &pipeline::Options::default(), &|_| {}).expect("analysis");
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&case.file).expect("compressed");
+    for packed in [gzip.finish().expect("compressed"), zstd::encode_all(&case.file[..], 1).expect("compressed")] {
+        fs::write(&case.capture, packed).expect("written");
+        let with = |most: &str| Ran::from(case.analyze().args(["--max-decompressed", most]).output().expect("started"));
+        let ran = with(&AT.to_string());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let profile = case.loaded();
+        let note = note(&profile, "limited_input: ");
+        assert!(note.contains(&format!("--max-decompressed {AT}")) && ran.stdout.contains(&note), "{note}");
+        let ends = walk(&case.file).into_iter().map(|record| record.place.end);
+        assert_eq!(Some(offset(&note)), ends.filter(|end| *end <= AT).max());
+        assert_eq!((profile.coverage, &profile.connections), (expected.coverage.clone(), &expected.connections));
+        // There is no digest of half a file.
+        assert_eq!(profile.inputs[0].xxh3_128, "");
+        let inspect =
+            |arguments: &[&str], path: &Path| result(&[&["inspect", "--format", "csv"], arguments].concat(), &[path]);
+        assert!(inspect(&["--max-decompressed", &AT.to_string()], &case.capture) == inspect(&[], &cut));
+        let ran = with(&case.file.len().to_string());
+        assert!(ran.code == 0 && !ran.stdout.contains("limited_input"), "{}", ran.stdout);
+        assert_eq!(case.loaded().coverage.records, case.records_until(case.file.len()));
+        let ran = with("30");
+        assert_eq!(ran.code, 1);
+        assert!(ran.stderr.contains("sink.pcap: cannot be read") && ran.stderr.contains("give more"), "{}", ran.stderr);
+    }
 }
 
 #[test]

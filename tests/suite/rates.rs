@@ -1,7 +1,7 @@
 //! Rates, sizes and what was sent again over time, in the recorded runs, against a slow look at their packets.
 
-use crate::runs::{self, is_roce};
-use crate::tools::{ibscope, in_parallel, result};
+use crate::runs::{self, decompressed, is_roce};
+use crate::tools::{ibscope, in_parallel, result, sample, walk};
 use crate::wire::profile;
 use ibscope::model::profile::Repeated;
 use ibscope::model::{Kind, Profile, SizeOf, SizeSums};
@@ -12,6 +12,44 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Path MTU of all recorded runs.
 const MTU_BYTES: u32 = 4096;
+
+/// A clock that jumps by days makes no large csv of a small capture, unless it is asked for; what is added up stays.
+#[test]
+fn days_without_packets_make_wider_bins() {
+    const DAYS_3_S: u32 = 259_200;
+    let mut file = decompressed(&sample("perftest-read-lat"));
+    let records = walk(&file);
+    for record in &records[records.len() / 2..] {
+        let seconds = &mut file[record.place.start..record.place.start + 4];
+        let later = u32::from_le_bytes(seconds.try_into().expect("seconds")) + DAYS_3_S;
+        seconds.copy_from_slice(&later.to_le_bytes());
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("jump.pcap");
+    std::fs::write(&path, file).expect("written");
+    let place = path.to_str().expect("path");
+    let ran = ibscope(["rates", "--format", "csv", place]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    // 26 million bins of 10 ms: twice as wide five times.
+    assert!(
+        ran.stderr.contains("note: bins are 320 ms wide, where those of 10 ms would be too many"),
+        "{}",
+        ran.stderr
+    );
+    let times: Vec<i64> =
+        ran.stdout.lines().skip(1).map(|line| line.split(',').next().expect("time").parse().expect("ns")).collect();
+    assert!(times.len() > 1 << 19 && times.len() <= 1 << 20, "{}", times.len());
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] == 320_000_000));
+    let packets = |csv: &str| {
+        csv.lines()
+            .skip(1)
+            .map(|line| line.split(',').nth(5).expect("packets").parse::<u64>().expect("number"))
+            .sum::<u64>()
+    };
+    let asked = result(&["rates", "--format", "csv", "--bin", "1h"], &[&path]);
+    assert!(packets(&ran.stdout) > 0);
+    assert_eq!(packets(&ran.stdout), packets(&asked));
+}
 
 /// A RoCE packet read by hand: Ethernet 14, IPv4 20, UDP 8, BTH 12, extension headers.
 struct Packet {

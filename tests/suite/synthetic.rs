@@ -263,3 +263,27 @@ fn any_number_of_threads_writes_the_same_bytes() {
         }
     }
 }
+
+/// A file that cannot be read on from somewhere in its midst is read up to there, whoever reads which part of it, and its digest is of the same bytes.
+#[test]
+fn any_number_of_threads_reads_a_damaged_file_alike() {
+    let mut generated = generate(Framing::Native, Traffic::Small, 1, 9 << 20);
+    let records = generated.records();
+    let ends = records.iter().scan(HEADER_BYTES, |end, record| {
+        *end += record.len();
+        Some(*end)
+    });
+    let (index, at) = ends.enumerate().find(|(_, end)| *end > 7 << 20).expect("a record there");
+    generated.bytes[at + 8..at + 12].fill(0xFF);
+    let input = generated.file("damaged.pcap", &generated.bytes);
+    let analysed = |threads| {
+        let options = Options { threads, read_mpi: false, check_icrc: false, bin_ns: None, ..Options::default() };
+        analyze(std::slice::from_ref(&input), &options, &|_| {}).expect("analysis")
+    };
+    let first = analysed(1);
+    assert_eq!(first.coverage.records, index as u64 + 1);
+    assert!(first.notes.iter().any(|note| note.contains(&format!("corrupt_input: the record at offset {at} "))));
+    for threads in [2, 3, 16] {
+        assert!(analysed(threads) == first, "{threads} threads differ from 1");
+    }
+}

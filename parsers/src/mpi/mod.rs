@@ -93,6 +93,15 @@ impl Carrier {
             opcode.is_send().then_some(Self::Send)
         }
     }
+
+    /// Length of the whole message in bytes, as far as its first packet says it: a WRITE states it, and what has one packet is as long as that.
+    #[must_use]
+    pub fn message_bytes(self, opcode: Opcode, packet_bytes: u32) -> Option<u32> {
+        match self {
+            Self::Write(bytes) => Some(bytes),
+            Self::Send | Self::Datagram(_) => opcode.is_only().then_some(packet_bytes),
+        }
+    }
 }
 
 /// The start of a transport message of an MPI library.

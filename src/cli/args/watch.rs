@@ -58,6 +58,7 @@ impl Watch {
             manifest: self.manifest.clone(),
             min_coverage: self.min_coverage,
             max_connections: self.max_connections,
+            max_decompressed: None,
             from: None,
             to: None,
             no_align: true,

@@ -5,6 +5,38 @@ use ibscope_parsers::tools::otf2_print::Collective;
 use roxmltree::{Document, Node, NodeId};
 use std::collections::{BTreeMap, HashMap};
 
+/// Attributes that an element of Cube has at most, by far, and namespaces that a description declares. The library holds each attribute of an element against
+/// every other, and hands the namespaces of an element down to all those below it: with more, time and memory would not be linear.
+const MAX_ATTRIBUTES: usize = 64;
+const MAX_NAMESPACES: usize = 64;
+/// Longest name of a host that is one. Every rank has its own copy.
+const MAX_HOST_BYTES: usize = 256;
+
+/// True where a description is no more than the library reads in linear time. Asked before it is parsed.
+pub(super) fn is_plain(text: &str) -> bool {
+    let mut namespaces = 0;
+    // A `<` stands in no value of an attribute. Comments and the like have none.
+    text.split('<').skip(1).filter(|tag| !tag.starts_with(['!', '?'])).all(|tag| {
+        namespaces += tag.matches("xmlns").count();
+        attributes(tag) <= MAX_ATTRIBUTES && namespaces <= MAX_NAMESPACES
+    })
+}
+
+/// Attributes of a tag, which ends at the first `>` outside of quotes.
+fn attributes(tag: &str) -> usize {
+    let (mut count, mut quote) = (0, None);
+    for byte in tag.bytes() {
+        match (quote, byte) {
+            (Some(own), _) if byte == own => quote = None,
+            (None, b'"' | b'\'') => quote = Some(byte),
+            (None, b'=') => count += 1,
+            (None, b'>') => break,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// Definitions of a profile.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Anchor {
@@ -147,7 +179,8 @@ fn above(hosts: &HashMap<NodeId, Option<String>>, node: &Node<'_, '_>) -> Option
 /// The host that a node of the system tree is, where the tree tells hosts from larger things. Score-P names it `node NAME`.
 fn host(node: &Node<'_, '_>) -> Option<String> {
     let name = text(node, "name").filter(|_| text(node, "class") == Some("node"))?;
-    Some(printable(name.strip_prefix("node ").unwrap_or(name)))
+    let name = name.strip_prefix("node ").unwrap_or(name);
+    (name.len() <= MAX_HOST_BYTES).then(|| printable(name))
 }
 
 /// The text of a child.

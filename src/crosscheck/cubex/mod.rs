@@ -11,6 +11,7 @@ mod anchor;
 
 use super::otf2::TraceError;
 use super::trace::{CollectiveKey, CollectiveSums, Trace, Tracer};
+use crate::model::quoted;
 use anchor::{Anchor, Call};
 use ibscope_parsers::tools::otf2_print::Collective;
 use roxmltree::Document;
@@ -75,6 +76,9 @@ pub fn read(path: &Path) -> Result<CubeProfile, TraceError> {
     }
     let text = archive.whole("anchor.xml").map_err(|error| broken(format!("anchor.xml cannot be read: {error}")))?;
     let text = String::from_utf8(text).map_err(|_| broken("anchor.xml is no text".to_owned()))?;
+    if !anchor::is_plain(&text) {
+        return Err(broken("anchor.xml has elements of more attributes than Cube knows".to_owned()));
+    }
     let document = Document::parse(&text).map_err(|error| broken(format!("anchor.xml cannot be read: {error}")))?;
     let anchor = Anchor::read(&document).ok_or_else(|| broken("anchor.xml lacks definitions".to_owned()))?;
     let tracer = if anchor.creator.starts_with("Score-P") {
@@ -226,7 +230,7 @@ impl Members {
             return Ok(());
         }
         if metric.data_type != "UINT64" || metric.kind != "EXCLUSIVE" {
-            return Err(Wrong::Type(format!("{} ({})", metric.data_type, metric.kind)));
+            return Err(Wrong::Type(quoted(&format!("{} ({})", metric.data_type, metric.kind))));
         }
         let index = self.whole(&index)?;
         let (is_big, places) = rows(&index, anchor.calls.len()).ok_or(Wrong::Damaged("the index cannot be read"))?;

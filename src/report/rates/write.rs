@@ -167,8 +167,15 @@ fn distributions(rates: &Rates) -> String {
 
 /// What is to be said of the bins and the window.
 #[must_use]
-pub fn notes(rates: &Rates, wanted_window_ns: Option<i64>) -> Vec<String> {
+pub fn notes(rates: &Rates, wanted_window_ns: Option<i64>, unasked_bin_ns: Option<i64>) -> Vec<String> {
     let mut notes = Vec::new();
+    if let Some(unasked_ns) = unasked_bin_ns.filter(|unasked_ns| *unasked_ns != rates.bin_ns) {
+        notes.push(format!(
+            "bins are {} wide, where those of {} would be too many: give --bin",
+            duration(rates.bin_ns),
+            duration(unasked_ns)
+        ));
+    }
     if rates.is_shared_out() {
         notes.push(format!(
             "bins of {} are no multiple of the profile's bins of {}: each of those is shared out among the new ones by their overlap, and sums are \

@@ -22,7 +22,7 @@ fn place(run: &Run) -> PathBuf {
     run.folder.join("trace/profile.cubex")
 }
 
-fn sums(path: &Path) -> CubeProfile {
+pub(super) fn sums(path: &Path) -> CubeProfile {
     cubex::read(path).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -197,10 +197,10 @@ fn profiles_are_shown_as_a_table_and_draw_no_pairs() {
 }
 
 /// Files of a profile.
-type Files = BTreeMap<&'static str, Vec<u8>>;
+pub(super) type Files = BTreeMap<&'static str, Vec<u8>>;
 
 /// A profile built by hand: big-endian, a dense index, a tree in which order matters, two threads of a rank.
-fn built(folder: &Path, change: impl Fn(&mut Files)) -> PathBuf {
+pub(super) fn built(folder: &Path, change: impl Fn(&mut Files)) -> PathBuf {
     let region =
         |id: u32, name: &str, role: &str| format!("<region id='{id}'><name>{name}</name><role>{role}</role></region>");
     let metric = |id: u32, name: &str| {

@@ -1,7 +1,7 @@
 /* Makes one thing go wrong at one moment in a program that this is loaded before (LD_PRELOAD).
  *
- * FAULT_FILE: the input. FAULT_AT: bytes of it that are read before. FAULT: what happens then:
- *   eio       the read fails
+ * FAULT_FILE: the input. FAULT_AT: an offset in it. FAULT: what happens when bytes from there on are asked for, the first time:
+ *   eio       the read fails, and each later one
  *   truncate  the file is cut there
  *   rotate    the file is renamed to NAME.1, and another of its name is begun
  *   int, term SIGINT or SIGTERM comes
@@ -10,6 +10,7 @@
  *   it is the first write to a file, when half of that is done.
  */
 #define _GNU_SOURCE
+#define _LARGEFILE64_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static long seen;
 static int done;
 static long changes;
 
@@ -28,7 +28,7 @@ static int is_input(int fd)
 {
     const char *path = getenv("FAULT_FILE");
     struct stat file, found;
-    return path && !done && fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && stat(path, &file) == 0
+    return path && fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && stat(path, &file) == 0
         && file.st_ino == found.st_ino && file.st_dev == found.st_dev;
 }
 
@@ -39,26 +39,19 @@ static void change(void)
         kill(getpid(), SIGKILL);
 }
 
-ssize_t read(int fd, void *buffer, size_t length)
+/* What a read of the input at this offset may be long; -1 where it fails. */
+static ssize_t allowed(off_t offset, size_t length)
 {
-    ssize_t (*next)(int, void *, size_t) = (ssize_t (*)(int, void *, size_t))dlsym(RTLD_NEXT, "read");
-    if (!is_input(fd))
-        return next(fd, buffer, length);
     const char *path = getenv("FAULT_FILE"), *fault = getenv("FAULT");
     long at = atol(getenv("FAULT_AT"));
-    if (seen < at) {
-        if ((long)length > at - seen)
-            length = at - seen;
-        ssize_t got = next(fd, buffer, length);
-        if (got > 0)
-            seen += got;
-        return got;
-    }
-    done = 1;
+    if (offset < at)
+        return (long)length > at - offset ? at - offset : (ssize_t)length;
     if (strcmp(fault, "eio") == 0) {
         errno = EIO;
         return -1;
     }
+    if (__atomic_exchange_n(&done, 1, __ATOMIC_SEQ_CST))
+        return length;
     if (strcmp(fault, "truncate") == 0 && truncate(path, at) != 0)
         abort();
     if (strcmp(fault, "rotate") == 0) {
@@ -73,7 +66,21 @@ ssize_t read(int fd, void *buffer, size_t length)
         raise(SIGINT);
     if (strcmp(fault, "twice") == 0)
         raise(SIGINT);
-    return next(fd, buffer, length);
+    return length;
+}
+
+ssize_t read(int fd, void *buffer, size_t length)
+{
+    ssize_t (*next)(int, void *, size_t) = (ssize_t (*)(int, void *, size_t))dlsym(RTLD_NEXT, "read");
+    ssize_t may = is_input(fd) ? allowed(lseek(fd, 0, SEEK_CUR), length) : (ssize_t)length;
+    return may < 0 ? may : next(fd, buffer, may);
+}
+
+ssize_t pread64(int fd, void *buffer, size_t length, off64_t offset)
+{
+    ssize_t (*next)(int, void *, size_t, off64_t) = (ssize_t (*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+    ssize_t may = is_input(fd) ? allowed(offset, length) : (ssize_t)length;
+    return may < 0 ? may : next(fd, buffer, may, offset);
 }
 
 ssize_t write(int fd, const void *buffer, size_t length)
