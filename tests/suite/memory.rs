@@ -18,7 +18,7 @@ const MORE_BYTES: u64 = 64 * MIB;
 /// The batches under way grow with the threads, so their number must not depend on the machine.
 pub(crate) const ANALYZE: &[&str] = &["analyze", "--threads", "2"];
 /// What a directed connection of a few packets may need: all that can be said of it, or its packets alone.
-const MOST_OF_CONNECTION_BYTES: [(&[&str], u64); 2] = [(ANALYZE, 2560), (MATRIX, 1024)];
+const MOST_OF_CONNECTION_BYTES: [(&[&str], u64); 2] = [(ANALYZE, 1920), (MATRIX, 768)];
 /// The timeline grows with the time captured, up to its bound of cells. In one bin it does not, and what is left must
 /// not grow either.
 const ANALYZE_ONE_BIN: &[&str] = &["analyze", "--threads", "2", "--bin", "1h"];
