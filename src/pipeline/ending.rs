@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 /// Parts into which the traffic of an input is dealt. More than cores, so that uneven parts even out; results do not
 /// depend on it.
 pub(super) const SHARDS: usize = 32;
-/// MPI messages that all inputs together remember, some 50 bytes each, to find those that two of them have seen; and fewest of an input and shard.
-const MAX_DRAWN: usize = 1 << 17;
+/// MPI messages that all inputs together remember, some 50 bytes each, to find those that two of them have seen; and fewest of an input and shard. A job of
+/// a few nodes has its pairs in a few shards: this is enough for all messages of such a job, however its addresses deal them.
+const MAX_DRAWN: usize = 1 << 19;
 const FEWEST_DRAWN: usize = 1 << 6;
 
 /// MPI messages that one shard of one of so many inputs remembers. A single input draws as one of two, for those that may join it.
