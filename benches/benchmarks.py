@@ -173,7 +173,7 @@ class Bench:
         place.unlink()
         yield f"## Threads: {human(count)} of small packets"
         yield ""
-        yield "One more thread reads in every row."
+        yield "The threads read and cut the file themselves: 1 is one thread in all."
         yield ""
         yield from table(["threads", "matrix: million packets/s", "matrix: gain", "analyze: million packets/s", "analyze: gain"], rows)
 
