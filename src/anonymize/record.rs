@@ -4,11 +4,10 @@ use super::Anonymizer;
 use super::management::{self, exchange, gid, lid};
 use super::payload::{self, First};
 use crate::model::{ConnectionKey, Kind};
-use ibscope_parsers::Qpn;
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::frame::erf::ErfHeader;
 use ibscope_parsers::ib::crc::{self, CrcVerdict, vcrc, verify_icrc, verify_vcrc};
-use ibscope_parsers::ib::{Grh, ICRC_BYTES, Lrh, Packet, Service, VCRC_BYTES};
+use ibscope_parsers::ib::{Grh, ICRC_BYTES, Lrh, Packet, VCRC_BYTES};
 use ibscope_parsers::link::{self, Framed, Located, Location, NotInfiniband};
 use ibscope_parsers::mpi::{Carrier, Form};
 use std::collections::HashSet;
@@ -72,23 +71,15 @@ impl Anonymizer {
         let was = Checks::of(data, location);
         let (payload_offset, payload_bytes, ext) = (packet.payload_offset, packet.payload_bytes, packet.ext);
         let dest_qp = packet.bth.dest_qp;
-        let kind = Kind::of(location.src, location.dst, dest_qp);
-        let src_qp = ext.deth.filter(|_| opcode.service() == Service::Ud).map(|deth| deth.src_qp);
-        let key = ConnectionKey {
-            src: location.src,
-            dst: location.dst,
-            kind,
-            service: opcode.0 >> 5,
-            dest_qp,
-            src_qp: src_qp.unwrap_or(Qpn::new(0)),
-        };
+        let src_qp = ext.deth.map_or(0, |deth| deth.src_qp.value());
+        let key = ConnectionKey::of((location.src, location.dst), opcode, dest_qp, src_qp);
         let form = self.known.forms.get(&key).copied();
 
         let payload_end = payload_offset.saturating_add(payload_bytes);
         let numbers = ext_values(&ext, payload_offset, form);
         clear(data, numbers);
         let payload = part(data, payload_offset..payload_end);
-        if kind == Kind::Management {
+        if key.kind == Kind::Management {
             self.tally.cleared_management += u64::from(!management::rewrite(payload, &mut self.names));
         } else {
             let q_key = ext.deth.map(|deth| deth.q_key);

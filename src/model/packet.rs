@@ -120,7 +120,7 @@ impl PacketRecord {
     /// Stands for "the record has no time" (pcapng simple packets).
     pub const NO_TIME: i64 = i64::MIN;
     /// Connections that the packets of a batch may have: more than a batch has packets.
-    pub const MAX_SLOTS: u32 = 1 << 24;
+    const MAX_SLOTS: u32 = 1 << 24;
 
     const ACK_REQUESTED: u32 = 1 << 26;
     const MARKS_SHIFT: u32 = 27;

@@ -35,6 +35,7 @@ impl Stamps {
     #[inline]
     pub fn add(&mut self, time_ns: i64, bytes: u32) {
         let bytes = u64::from(bytes);
+        let next = Run { time_ns, records: 1, bytes, first_bytes: bytes };
         match &mut self.current {
             Some(run) if run.time_ns == time_ns => {
                 run.records += 1;
@@ -42,12 +43,10 @@ impl Stamps {
                 self.repeated += 1;
             }
             // Nearly all have a time of their own: a run of one that is not the first has nothing to leave.
-            Some(run) if run.records == 1 && self.first.is_some() => {
-                *run = Run { time_ns, records: 1, bytes, first_bytes: bytes };
-            }
+            Some(run) if run.records == 1 && self.first.is_some() => *run = next,
             _ => {
                 self.close();
-                self.current = Some(Run { time_ns, records: 1, bytes, first_bytes: bytes });
+                self.current = Some(next);
             }
         }
     }

@@ -1,14 +1,13 @@
 //! Captures -> their clocks, before the analysis proper: it takes a reading of its own, as a clock's rate shows over the whole of a capture only.
 
-use super::{Error, Options};
+use super::{Error, Options, cut};
 use crate::align::{self, Aligned, Given, Sights, Transit};
 use crate::decode;
-use crate::input::{self, Feed, Piece, SourceOptions};
+use crate::input::{self, Feed, SourceOptions};
 use crate::model::profile::Input;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Batch, ClockRow, ConnectionKey, Interval, Packets, Recorder, TimingKey};
 use rayon::ThreadPool;
-use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -140,12 +139,7 @@ fn sample(
                 let drawn = sights[decoded.batch.input as usize].draw(decoded.shards.iter().flat_map(Packets::iter));
                 (decoded.batch, drawn)
             };
-            let cut = |piece: Piece| {
-                let (batches, receipt) = piece.cut();
-                (batches.into_par_iter().map(draw).collect::<Vec<_>>(), receipt)
-            };
-            let drawn: Vec<_> = pieces.into_par_iter().map(cut).collect();
-            for (mut piece, receipt) in drawn {
+            for (mut piece, receipt) in cut(pieces, draw) {
                 let counts = feed.settle(receipt, piece.iter_mut().map(|(batch, _)| batch));
                 for (batch, drawn) in piece {
                     if counts {

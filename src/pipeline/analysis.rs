@@ -7,7 +7,7 @@ use super::ending::{Ended, InputEnd, SHARDS, ShardEnd, drawn_room};
 use super::merge;
 use super::parts::{self, Head, Rest};
 use super::spill::{Spill, SpillFile};
-use super::{Error, Options, decode_options, pool};
+use super::{Error, Options, cut, decode_options, pool};
 use crate::align::Sights;
 use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
@@ -227,15 +227,8 @@ impl Analysis {
             let drawn = sights.as_ref().map(|sights| sights.draw(decoded.shards.iter().flat_map(Packets::iter)));
             (decoded, drawn)
         };
-        let cut = |piece: Piece| {
-            let (batches, receipt) = piece.cut();
-            (batches.into_par_iter().map(decode).collect::<Vec<_>>(), receipt)
-        };
         let digest = |feed: &mut Feed| feed.digest(decoded.iter().map(|decoded| &decoded.batch));
-        let (next, _) = rayon::join(
-            || pieces.into_par_iter().map(cut).collect::<Vec<_>>(),
-            || rayon::join(|| self.round(decoded), || digest(feed)),
-        );
+        let (next, _) = rayon::join(|| cut(pieces, decode), || rayon::join(|| self.round(decoded), || digest(feed)));
         self.sights = sights;
         for used in decoded.drain(..) {
             feed.recycle(used.batch.bytes);

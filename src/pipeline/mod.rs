@@ -37,10 +37,11 @@ pub use watch::watch;
 pub use crate::input::Patience;
 
 use crate::decode;
-use crate::input::{self, Capture};
-use crate::model::Clock;
+use crate::input::{self, Capture, Piece, Receipt};
 use crate::model::profile::RankRow;
+use crate::model::{Batch, Clock};
 use ibscope_parsers::Endpoint;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -223,4 +224,13 @@ fn decode_options(captures: &[Capture], options: &Options, clocks: Vec<Option<Cl
 
 fn pool(threads: usize) -> Result<rayon::ThreadPool, rayon::ThreadPoolBuildError> {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build()
+}
+
+/// Cuts pieces of the inputs and does something with each of their batches, by all threads of the pool.
+fn cut<T: Send>(pieces: Vec<Piece>, each: impl Fn(Batch) -> T + Sync) -> Vec<(Vec<T>, Receipt)> {
+    let one = |piece: Piece| {
+        let (batches, receipt) = piece.cut();
+        (batches.into_par_iter().map(&each).collect(), receipt)
+    };
+    pieces.into_par_iter().map(one).collect()
 }

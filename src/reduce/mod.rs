@@ -209,8 +209,9 @@ impl Accumulator {
     /// Adds a packet.
     #[inline]
     pub fn packet(&mut self, packet: &PacketRecord, seen: &Seen) {
+        let Self { partials, rulers, keeps_sizes, most_cells, .. } = self;
         // Sums grow with the connections.
-        let Some(partial) = self.partials.get_mut(seen.connection as usize) else { return };
+        let Some(partial) = partials.get_mut(seen.connection as usize) else { return };
         let sums = Sums {
             packets: 1,
             wire_bytes: u64::from(packet.wire_bytes),
@@ -224,31 +225,22 @@ impl Accumulator {
         } else {
             partial.later(seen, &value);
         }
-        if packet.time_ns != PacketRecord::NO_TIME {
-            let (first_ns, last_ns) = partial.times_ns;
-            partial.times_ns = (first_ns.min(packet.time_ns), last_ns.max(packet.time_ns));
-        }
-        if self.keeps_sizes || self.rulers[OverTime::Traffic as usize].is_some() {
-            self.spread(packet, seen, value);
-        }
-    }
-
-    /// Adds a packet to the sizes and over time.
-    fn spread(&mut self, packet: &PacketRecord, seen: &Seen, value: TrafficSums) {
-        let Some(partial) = self.partials.get_mut(seen.connection as usize) else { return };
-        if self.keeps_sizes
+        if *keeps_sizes
             && seen.occurrence == 1
             && packet.kind() == Kind::Data
             && let Some(of) = SizeOf::packet(seen.turn)
         {
             partial.sizes.record(seen.turn, of, u64::from(packet.wire_bytes));
         }
-        if packet.time_ns != PacketRecord::NO_TIME
-            && let Some(ruler) = &mut self.rulers[OverTime::Traffic as usize]
-        {
+        if packet.time_ns == PacketRecord::NO_TIME {
+            return;
+        }
+        let (first_ns, last_ns) = partial.times_ns;
+        partial.times_ns = (first_ns.min(packet.time_ns), last_ns.max(packet.time_ns));
+        if let Some(ruler) = &mut rulers[OverTime::Traffic as usize] {
             let class = occurrence_class(seen.occurrence);
             let is_new = partial.bins.add(ruler.bin(packet.time_ns), TrafficSlot::Occurrence(class as u8), value);
-            count(&mut self.most_cells[OverTime::Traffic as usize], is_new);
+            count(&mut most_cells[OverTime::Traffic as usize], is_new);
         }
     }
 
