@@ -285,11 +285,13 @@ mod tests {
             ("17,node1\n", "line 1: expected the header"),
             ("endpoint,name\nnode1\n", "line 2: `node1` has no comma"),
             ("endpoint,name\nnode1,17\n", "line 2: `node1`"),
-            ("endpoint,name\n17,a\n0x11,b\n", "line 3: 17 is named a already"),
+            ("endpoint,name\n17,a\n0x11,b\n", "line 3: 17 is named `a` already"),
         ] {
             let error = format!("{:#}", parse(text).unwrap_err());
             assert!(error.contains(expected), "{error}");
         }
+        let long = parse(&format!("endpoint,name\n17,{}\n17,b\n", "a".repeat(1000))).unwrap_err();
+        assert!(format!("{long:#}").len() < 200, "{long:#}");
     }
 
     #[test]

@@ -99,8 +99,8 @@ impl Document {
             Some((entry.endpoint.parse().ok()?, printable(text.as_deref()?)))
         };
         let profile = Profile {
-            inputs: self.inputs,
-            coverage: self.coverage,
+            inputs: self.inputs.into_iter().map(plain_input).collect(),
+            coverage: plain_coverage(self.coverage),
             notes: self.notes.iter().map(|note| printable(note)).collect(),
             bin_ns: self.bin_ns,
             latency_bin_ns: self.latency_bin_ns,
@@ -113,5 +113,30 @@ impl Document {
             ..Profile::default()
         };
         (profile, self.tables)
+    }
+}
+
+/// An input as a terminal may show it; its name is the user's own, and shown with care wherever it is shown.
+fn plain_input(input: Input) -> Input {
+    Input {
+        xxh3_128: printable(&input.xxh3_128),
+        sha256: input.sha256.as_deref().map(printable),
+        format: printable(&input.format),
+        coverage: plain_coverage(input.coverage),
+        ..input
+    }
+}
+
+/// Counts under names that a terminal may show.
+fn plain_coverage(coverage: Coverage) -> Coverage {
+    fn plain<T>(counts: BTreeMap<String, T>) -> BTreeMap<String, T> {
+        counts.into_iter().map(|(name, count)| (printable(&name), count)).collect()
+    }
+    Coverage {
+        other_frames: plain(coverage.other_frames),
+        undecoded: plain(coverage.undecoded),
+        pause_frames: plain(coverage.pause_frames),
+        pauses: plain(coverage.pauses),
+        ..coverage
     }
 }

@@ -20,6 +20,7 @@
 //!
 //! **Version**: whoever changes the meaning, name or type of a field or column raises [`VERSION`].
 
+mod claims;
 mod dataset;
 mod document;
 mod latencies;

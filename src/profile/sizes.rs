@@ -3,7 +3,7 @@
 use super::ProfileError;
 use super::tables::{Table, column};
 use crate::model::profile::SizeRow;
-use crate::model::{Packed, SizeClass, SizeOf, SizeSums};
+use crate::model::{Packed, SizeClass, SizeOf, SizeSums, quoted};
 use polars::prelude::{Column, DataFrame, NamedFrom, PolarsResult, Series};
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Pa
     let row = |row: usize| {
         let name = table.value(&of, row)?;
         let of = SizeOf::ALL.into_iter().find(|of| of.name() == name);
-        let of = of.ok_or_else(|| table.bad(row, format!("`{name}` is nothing that has a size")))?;
+        let of = of.ok_or_else(|| table.bad(row, format!("{} is nothing that has a size", quoted(name))))?;
         let [from_bytes, count, bytes, smallest_bytes, largest_bytes] = table.values(&numbers, row)?;
         let size = SizeClass::of(from_bytes);
         if count == 0

@@ -2,8 +2,8 @@
 
 use super::ProfileError;
 use super::tables::{Table, column};
-use crate::model::StreamSums;
 use crate::model::profile::{StreamEnvelope, StreamRow};
+use crate::model::{StreamSums, quoted};
 use ibscope_parsers::mpi::Operation;
 use polars::prelude::{Column, DataFrame, NamedFrom, PolarsResult, Series};
 use std::path::Path;
@@ -50,7 +50,7 @@ pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Ve
         Ok(StreamRow {
             connection: table.connection(&connection, row, connections)?,
             envelope,
-            operation: operation.ok_or_else(|| table.bad(row, format!("`{name}` is no operation")))?,
+            operation: operation.ok_or_else(|| table.bad(row, format!("{} is no operation", quoted(name))))?,
             sums: StreamSums {
                 messages: table.value(&messages, row)?,
                 mpi_bytes: table.value(&mpi_bytes, row)?,

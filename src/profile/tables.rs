@@ -1,8 +1,8 @@
 //! The Parquet tables. polars stays within this file and the error type above it.
 
-use super::ProfileError;
+use super::{ProfileError, claims};
 use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, HealthRow, Repeated, Repeats, TimelineRow, Traffic};
-use crate::model::{Health, Kind, MessageRow, Packed, PacketRecord, Profile};
+use crate::model::{Health, Kind, MessageRow, Packed, PacketRecord, Profile, printable, quoted};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};
 use polars::error::PolarsError;
@@ -10,7 +10,7 @@ use polars::prelude::{
     Column, DataFrame, NamedFrom, ParquetCompression, ParquetReader, ParquetWriter, PolarsResult, SerReader, Series,
 };
 use std::io::Cursor;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::path::Path;
 
 /// A table as polars has it.
@@ -237,22 +237,22 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
     let traffic = table.u64s(TRAFFIC)?;
     let repeats = table.u64s(REPEATS)?;
     let row = |row: usize| {
-        let endpoint = |column: &[Option<String>]| table.endpoint(column, row);
+        let endpoint = |column: &[Option<&str>]| table.endpoint(column, row);
         let kind_name = table.value(&kind, row)?;
         let kind = Kind::ALL.into_iter().find(|kind| kind.name() == kind_name);
         Ok(ConnectionRow {
             src: endpoint(&src)?,
             dst: endpoint(&dst)?,
-            kind: kind.ok_or_else(|| table.bad(row, format!("`{kind_name}` is no kind of traffic")))?,
+            kind: kind.ok_or_else(|| table.bad(row, format!("{} is no kind of traffic", quoted(kind_name))))?,
             service: table.value(&service, row)? as u8,
             dest_qp: Qpn::new(table.value(&dest_qp, row)?),
             src_qp: src_qp.get(row).copied().flatten().map(Qpn::new),
-            src_qp_evidence: src_qp_evidence.get(row).cloned().flatten(),
+            src_qp_evidence: src_qp_evidence.get(row).copied().flatten().map(printable),
             first_time_ns: table.value(&first, row)?,
             last_time_ns: table.value(&last, row)?,
             traffic: traffic_from(table.values(&traffic, row)?),
             repeats: repeats_from(table.values(&repeats, row)?),
-            stack: stack.get(row).cloned().flatten(),
+            stack: stack.get(row).copied().flatten().map(printable),
         })
     };
     (0..table.rows()).map(row).collect()
@@ -270,7 +270,7 @@ pub(super) fn read_collectives(
     let row = |row: usize| {
         Ok(CollectiveRow {
             connection: table.connection(&connection, row, connections)?,
-            operation: table.value(&operation, row)?,
+            operation: printable(table.value(&operation, row)?),
             messages: table.value(&messages, row)?,
             mpi_bytes: table.value(&mpi_bytes, row)?,
         })
@@ -317,7 +317,7 @@ pub(super) fn read_cm(path: &Path, bytes: Vec<u8>) -> Result<Vec<CmRow>, Profile
             time_ns: table.value(&time, row)?,
             src: table.endpoint(&src, row)?,
             dst: table.endpoint(&dst, row)?,
-            message: table.value(&message, row)?,
+            message: printable(table.value(&message, row)?),
             local_comm_id: table.value(&local, row)?,
             remote_comm_id: remote.get(row).copied().flatten(),
             qpn: qpn.get(row).copied().flatten().map(Qpn::new),
@@ -349,12 +349,9 @@ impl<'a> Table<'a> {
     /// Reads a table. That its digest fits says only that it stood there when the profile was put together, by whomever: the reader of Parquet
     /// believes what it reads, makes room for rows that a few bytes claim, and panics where it should refuse.
     pub(super) fn open(path: &'a Path, bytes: Vec<u8>) -> Result<Self, ProfileError> {
-        let most_rows = bytes.len();
-        let mut reader = ParquetReader::new(Cursor::new(bytes));
-        let read = catch_unwind(AssertUnwindSafe(|| {
-            // A row of those that are written takes more than two bytes, however alike rows are.
-            if reader.num_rows()? > most_rows { Ok(None) } else { reader.finish().map(Some) }
-        }));
+        let read = catch_unwind(|| {
+            if claims::hold(&bytes)? { ParquetReader::new(Cursor::new(bytes)).finish().map(Some) } else { Ok(None) }
+        });
         let damaged = || ProfileError::Damaged { path: path.to_owned() };
         let frame = read.map_err(|_| damaged())?.map_err(|source| ProfileError::Table {
             path: path.to_owned(),
@@ -364,10 +361,19 @@ impl<'a> Table<'a> {
         Ok(Self { path, frame: frame.ok_or_else(damaged)? })
     }
 
-    reader!(text, String, str, |value| value.map(str::to_owned));
     reader!(u32, u32, u32, |value| value);
     reader!(u64, u64, u64, |value| value);
     reader!(i64, i64, i64, |value| value);
+
+    /// Texts are names that ibscope gave: those of others are as short.
+    pub(super) fn text(&self, name: &str) -> Result<Vec<Option<&str>>, ProfileError> {
+        const MOST_BYTES: usize = 256;
+        let column = self.frame.column(name).and_then(Column::str).map_err(|source| self.unreadable(source))?;
+        match column.iter().position(|text| text.is_some_and(|text| text.len() > MOST_BYTES)) {
+            Some(row) => Err(self.bad(row, format!("the text in `{name}` has more than {MOST_BYTES} bytes"))),
+            None => Ok(column.iter().collect()),
+        }
+    }
 
     pub(super) fn u64s<const N: usize>(&self, names: [&str; N]) -> Result<Vec<Vec<Option<u64>>>, ProfileError> {
         names.into_iter().map(|name| self.u64(name)).collect()
@@ -407,9 +413,9 @@ impl<'a> Table<'a> {
         Ok(connection)
     }
 
-    fn endpoint(&self, column: &[Option<String>], row: usize) -> Result<Endpoint, ProfileError> {
+    fn endpoint(&self, column: &[Option<&str>], row: usize) -> Result<Endpoint, ProfileError> {
         let text = self.value(column, row)?;
-        text.parse().map_err(|error| self.bad(row, format!("`{text}` is {error}")))
+        text.parse().map_err(|error| self.bad(row, format!("{} is {error}", quoted(text))))
     }
 
     pub(super) fn bad(&self, row: usize, what: String) -> ProfileError {

@@ -35,7 +35,7 @@ pub fn parse(path: &Path, text: &str) -> Result<BTreeMap<Endpoint, String>, Host
         let endpoint: Endpoint =
             endpoint.parse().map_err(|problem| error(index, format!("{}: {problem}", quoted(endpoint))))?;
         if let Some(before) = names.insert(endpoint, printable(name.trim())) {
-            return Err(error(index, format!("{endpoint} is named {before} already")));
+            return Err(error(index, format!("{endpoint} is named {} already", quoted(&before))));
         }
     }
     Ok(names)

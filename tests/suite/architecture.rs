@@ -87,9 +87,12 @@ fn stages_import_only_what_the_table_allows() {
         modules.insert(module.clone());
         let text = std::fs::read_to_string(&path).expect("source");
         let mut imports = named_after("crate::", &text);
-        for (name, row) in
-            [("ibscope_parsers::", "parsers"), ("ibscope_orchestrator::", "orchestrator"), ("polars::", "polars")]
-        {
+        for (name, row) in [
+            ("ibscope_parsers::", "parsers"),
+            ("ibscope_orchestrator::", "orchestrator"),
+            ("polars::", "polars"),
+            ("polars_parquet_format::", "polars"),
+        ] {
             if !named_after(name, &text).is_empty() {
                 imports.insert(row.to_owned());
             }

@@ -167,6 +167,38 @@ fn damaged_tables_are_refused_before_they_are_read() {
     assert_eq!(load(&place).expect("whole again"), profile);
 }
 
+/// The document of a profile has no digest: anyone may write one.
+#[test]
+fn counts_and_formats_of_a_foreign_profile_give_terminals_no_orders() {
+    let place = Folder::new();
+    let capture = place.file("some.pcap", &pcap([packet(4, 1, b"some", 17, 5)]));
+    let profile = place.0.path().join("some.ibp");
+    assert_eq!(ibscope(&["analyze", "-o", profile.to_str().unwrap()], &capture).0, Some(0));
+    let document = profile.join("profile.json");
+    let mut foreign: serde_json::Value = serde_json::from_slice(&std::fs::read(&document).unwrap()).unwrap();
+    let bell = "a \u{1b}[2J\u{7} bell";
+    let counts = |coverage: &mut serde_json::Value| {
+        for counts in ["other_frames", "undecoded", "pause_frames"] {
+            coverage[counts] = serde_json::json!({ bell: 3 });
+        }
+        let pauses = serde_json::json!({ "pauses": 1, "resumes": 1, "longest_quanta": 8, "quanta": 8 });
+        coverage["pauses"] = serde_json::json!({ bell: pauses });
+    };
+    counts(&mut foreign["coverage"]);
+    counts(&mut foreign["inputs"][0]["coverage"]);
+    foreign["inputs"][0]["format"] = serde_json::json!(bell);
+    std::fs::write(&document, foreign.to_string()).unwrap();
+    let mut all = String::new();
+    for command in ["summary", "health", "matrix", "timeline"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_ibscope")).arg(command).arg(&profile).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&said));
+        all += &String::from_utf8(said).unwrap();
+    }
+    assert!(!all.contains(['\u{1b}', '\u{7}']), "{all:?}");
+    assert!(all.contains("a \\u{1b}[2J\\u{7} bell"), "{all}");
+}
+
 #[test]
 fn tables_of_the_user_may_come_from_a_spreadsheet_or_be_nonsense() {
     let folder = Folder::new();
