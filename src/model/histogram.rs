@@ -106,7 +106,7 @@ impl Histogram {
                 if other.kept_bits == kept_bits { found } else { bucket(middle(found, other.kept_bits), kept_bits) };
             (found, count)
         });
-        self.add(others.collect());
+        self.add(others);
         self.samples += other.samples;
         self.extremes = match (self.extremes, other.extremes) {
             (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
@@ -117,8 +117,26 @@ impl Histogram {
     }
 
     /// Adds counts, sorted by bucket.
-    fn add(&mut self, more: Vec<(u32, u32)>) {
-        self.buckets.extend(more);
+    fn add(&mut self, more: impl Iterator<Item = (u32, u32)>) {
+        // Most buckets of a sum are there after some of its parts: the others alone are put in order.
+        let mut beyond = Vec::new();
+        let mut at = 0;
+        for (bucket, count) in more {
+            match self.buckets[at..].binary_search_by_key(&bucket, |(bucket, _)| *bucket) {
+                Ok(behind) => {
+                    at += behind;
+                    self.buckets[at].1 = self.buckets[at].1.saturating_add(count);
+                }
+                Err(behind) => {
+                    at += behind;
+                    beyond.push((bucket, count));
+                }
+            }
+        }
+        if beyond.is_empty() {
+            return;
+        }
+        self.buckets.extend(beyond);
         // Two sorted runs: that is what the stable sort is fastest with.
         self.buckets.sort_by_key(|(bucket, _)| *bucket);
         self.buckets.dedup_by(|next, kept| {
@@ -141,7 +159,7 @@ impl Histogram {
         let from = self.kept_bits;
         self.kept_bits -= 1;
         let buckets = std::mem::take(&mut self.buckets);
-        self.add(buckets.into_iter().map(|(found, count)| (bucket(middle(found, from), from - 1), count)).collect());
+        self.add(buckets.into_iter().map(|(found, count)| (bucket(middle(found, from), from - 1), count)));
         self.buckets.shrink_to_fit();
     }
 

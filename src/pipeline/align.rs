@@ -220,7 +220,7 @@ pub(super) fn transits(aligned: Aligned, options: &Options, window_ns: (i64, i64
 }
 
 /// Adds transit times to the connections of which no input shows both ports by itself.
-pub(super) fn add(connections: &mut [ConnectionTotals], transits: Vec<Transits>) {
+pub(super) fn add(connections: &mut [Box<ConnectionTotals>], transits: Vec<Transits>) {
     for (key, timings) in transits {
         let Ok(at) = connections.binary_search_by_key(&key, |connection| connection.key) else { continue };
         let connection = &mut connections[at];

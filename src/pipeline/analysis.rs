@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Batches of a round per worker thread: enough that the end of a round, where workers wait for each other, is seldom.
-pub(super) const BATCHES_PER_THREAD: usize = 4;
+pub(super) const BATCHES_PER_THREAD: usize = 2;
 /// Packets that are looked up at a time: as many as a processor has loads under way, some times over.
 const AHEAD: usize = 64;
 /// Connection management messages that are kept per input and shard.

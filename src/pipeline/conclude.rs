@@ -4,7 +4,7 @@
 //! were read apart and merged come to the same.
 
 use super::align::{self, Transits};
-use super::ending::{Ended, SHARDS};
+use super::ending::{Ended, SHARDS, ShardEnd};
 use super::fill::fill;
 use super::spill::Spill;
 use super::{Error, Options};
@@ -12,7 +12,8 @@ use crate::flow::ConnectionEnd;
 use crate::model::profile::{CmRow, Input};
 use crate::model::{ConnectionKey, Coverage, Marks, Missing, Profile, printable};
 use crate::ranks::{self, Belief, Witnesses};
-use crate::reduce::{self, Drawn, Ending, InputPartial, Untimed};
+use crate::reduce::{Accumulator, Drawn, Ending, Settling, Share, Untimed};
+use rayon::prelude::*;
 
 /// An analysis that has seen everything.
 pub(super) struct Finished {
@@ -20,6 +21,29 @@ pub(super) struct Finished {
     pub(super) belief: Belief,
     /// Single messages, where they were asked for, and the row of each connection that counts by its number in them.
     pub(super) spills: Vec<(Vec<Option<u32>>, Spill)>,
+}
+
+/// What one tracker of an input has left to be settled.
+struct Unsettled {
+    input: usize,
+    keeps_vcrc: bool,
+    connections: Vec<ConnectionEnd>,
+    sums: Accumulator,
+}
+
+impl Unsettled {
+    /// Adds it to the share of its input.
+    fn share(self, shares: &mut [Share]) {
+        let Some(share) = shares.get_mut(self.input) else { return };
+        for (end, sums) in self.connections.into_iter().zip(self.sums.finish()) {
+            let ConnectionEnd { key, missing, overflowed, partners, mut health } = end;
+            if !self.keeps_vcrc {
+                health.iter_mut().for_each(|health| health.forget(Marks::VCRC_BAD));
+            }
+            let missing = (missing != Missing::default()).then(|| Box::new(missing));
+            share.add(key, sums, Ending { missing, overflowed, partners, health });
+        }
+    }
 }
 
 /// Concludes an analysis: `inputs` are what was read, `notes` what is to be said of them already.
@@ -35,7 +59,8 @@ pub(super) fn conclude(
     let mut cm = Vec::new();
     let mut cm_lost = 0;
     let (mut wireups, mut introductions) = (Vec::new(), Vec::new());
-    let mut partials = Vec::new();
+    let mut settling = Settling::default();
+    let mut shards: Vec<Vec<Unsettled>> = (0..SHARDS).map(|_| Vec::new()).collect();
     let mut spills: Vec<(usize, Vec<ConnectionKey>, Spill)> = Vec::new();
     let mut drawn: Vec<Vec<Drawn>> = (0..SHARDS).map(|_| Vec::new()).collect();
     for (index, (end, input)) in ends.into_iter().zip(&mut inputs).enumerate() {
@@ -51,9 +76,9 @@ pub(super) fn conclude(
             ));
             (*vcrc_ok, *vcrc_bad) = (0, 0);
         }
-        let mut partial = InputPartial::new(input.coverage.first_time_ns.zip(input.coverage.last_time_ns));
-        partial.reserve(end.shards.iter().map(|shard| shard.connections.len()).sum());
-        for (shard, drawn) in end.shards.into_iter().zip(&mut drawn) {
+        let times_ns = input.coverage.first_time_ns.zip(input.coverage.last_time_ns);
+        settling.input(times_ns, end.shards.iter().flat_map(ShardEnd::sums));
+        for ((shard, drawn), unsettled) in end.shards.into_iter().zip(&mut drawn).zip(&mut shards) {
             let keys = shard.keys();
             drawn.extend(shard.drawn.map(|sample| Drawn { input: index, keys: keys.clone(), sample }));
             cm.extend(shard.cm);
@@ -62,18 +87,16 @@ pub(super) fn conclude(
             wireups.extend(shard.wireups);
             introductions.extend(shard.introductions);
             spills.extend(shard.spill.map(|spill| (index, keys, spill)));
-            for (end, sums) in shard.connections.into_iter().zip(shard.sums.finish()) {
-                let ConnectionEnd { key, missing, overflowed, partners, mut health } = end;
-                if !keeps_vcrc {
-                    health.iter_mut().for_each(|health| health.forget(Marks::VCRC_BAD));
-                }
-                let missing = (missing != Missing::default()).then(|| Box::new(missing));
-                partial.add(key, sums, Ending { missing, overflowed, partners, health });
-            }
+            unsettled.push(Unsettled { input: index, keeps_vcrc, connections: shard.connections, sums: shard.sums });
         }
-        partials.push(partial);
     }
-    let mut settled = reduce::settle(partials);
+    let shard = |unsettled: Vec<Unsettled>| {
+        let mut shares: Vec<Share> = inputs.iter().map(|_| Share::default()).collect();
+        unsettled.into_iter().for_each(|unsettled| unsettled.share(&mut shares));
+        settling.shard(shares)
+    };
+    let shards = shards.into_par_iter().map(shard).collect();
+    let mut settled = settling.finish(shards);
     align::add(&mut settled.connections, transits);
     let mut untimed = Untimed::default();
     for drawn in drawn {

@@ -8,7 +8,7 @@ use super::spill::Spill;
 use crate::flow::ConnectionEnd;
 use crate::model::profile::CmRow;
 use crate::model::{ConnectionKey, Coverage, Introduction, Sample, Wireup};
-use crate::reduce::{Accumulator, Passage};
+use crate::reduce::{Accumulator, Partial, Passage};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +59,11 @@ pub(super) struct ShardEnd {
 }
 
 impl ShardEnd {
+    /// Its connections with their sums.
+    pub(super) fn sums(&self) -> impl Iterator<Item = (&ConnectionKey, &Partial)> {
+        self.connections.iter().map(|end| &end.key).zip(self.sums.partials().iter())
+    }
+
     /// The connections by number.
     pub(super) fn keys(&self) -> Vec<ConnectionKey> {
         self.connections.iter().map(|end| end.key).collect()

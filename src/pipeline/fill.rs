@@ -14,14 +14,16 @@ use ibscope_parsers::mpi::{Form, Identity, Operation, TagLayout};
 use std::collections::BTreeMap;
 
 /// Writes the tables of connections, time and collective operations. What it takes from is given up on the way: both are most of what an analysis holds.
-pub(super) fn fill(profile: &mut Profile, connections: Vec<ConnectionTotals>, belief: &Belief, paired: &Pairs) {
+#[expect(clippy::vec_box, reason = "one by one they are given up")]
+pub(super) fn fill(profile: &mut Profile, connections: Vec<Box<ConnectionTotals>>, belief: &Belief, paired: &Pairs) {
     // There may be a million of each: no more room than they need.
-    let count = |of: &dyn Fn(&ConnectionTotals) -> usize| connections.iter().map(of).sum();
+    let count = |of: &dyn Fn(&ConnectionTotals) -> usize| connections.iter().map(|connection| of(connection)).sum();
     profile.latency_timeline.reserve_exact(count(&|connection| connection.time_bins.len()));
     profile.timeline.reserve_exact(count(&|connection| in_bins(&connection.bins).count()));
     profile.connections.reserve_exact(connections.len());
     let mut all_streams = Vec::new();
-    for (index, connection) in given_up(connections).enumerate() {
+    for (index, connection) in connections.into_iter().enumerate() {
+        let connection = *connection;
         let key = &connection.key;
         let seen = connection.mpi.map(|seen| *seen).unwrap_or_default();
         let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);
@@ -97,7 +99,7 @@ pub(super) fn fill(profile: &mut Profile, connections: Vec<ConnectionTotals>, be
         }
     }
     profile.streams = Some(all_streams);
-    profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));
+    profile.timeline.sort_unstable_by_key(|row| (row.time_ns, row.connection));
     let places = |row: &LatencyBin| (row.time_ns, row.latency, row.bucket);
     profile.latency_timeline.sort_unstable_by_key(places);
     // Parts of a rotated capture share the bin in which one goes on to the next.
@@ -108,19 +110,6 @@ pub(super) fn fill(profile: &mut Profile, connections: Vec<ConnectionTotals>, be
         }
         is_same
     });
-}
-
-/// The entries in order. What room they took is given up on the way.
-fn given_up<T>(mut entries: Vec<T>) -> impl Iterator<Item = T> {
-    entries.reverse();
-    std::iter::from_fn(move || {
-        let next = entries.pop();
-        // Each time that it is an eighth, so that what is moved stays in proportion.
-        if entries.len() < entries.capacity() / 8 * 7 {
-            entries.shrink_to_fit();
-        }
-        next
-    })
 }
 
 /// The sums of a connection, those of a bin together.

@@ -199,8 +199,8 @@ pub(super) fn messages(rows: &[MessageRow], profile: &Profile) -> PolarsResult<D
     DataFrame::new(rows.len(), columns)
 }
 
-/// Rows of a row group: some tens of MB while it is made.
-pub(super) const GROUP: usize = 1 << 16;
+/// Rows of a row group: some MB while it is made.
+pub(super) const GROUP: usize = 1 << 14;
 
 /// Rows in row groups.
 pub(super) fn groups<T>(mut rows: impl Iterator<Item = T>) -> impl Iterator<Item = Vec<T>> {

@@ -30,7 +30,7 @@ const CLEAR_PERCENT: u64 = 90;
 #[derive(Clone, Copy, Debug)]
 pub struct Witnesses<'a> {
     /// Connections with the votes of their messages.
-    pub connections: &'a [ConnectionTotals],
+    pub connections: &'a [Box<ConnectionTotals>],
     /// Connection management messages.
     pub cm: &'a [CmRow],
     /// UCX's wire-up messages.

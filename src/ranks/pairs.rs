@@ -121,7 +121,7 @@ fn by_cm(pairs: &mut Pairs, cm: &[CmRow]) {
 /// The queue pairs that each of UCX's wire-up messages may name: those of the sender that the receiver sends to and whose number stands in the
 /// message's address.
 #[must_use]
-pub fn named(connections: &[ConnectionTotals], wireups: &[Wireup]) -> Vec<Vec<QueuePair>> {
+pub fn named(connections: &[Box<ConnectionTotals>], wireups: &[Wireup]) -> Vec<Vec<QueuePair>> {
     if wireups.is_empty() {
         return Vec::new();
     }
@@ -166,7 +166,7 @@ fn by_wireup(pairs: &mut Pairs, wireups: &[Wireup], named: &[Vec<QueuePair>]) {
 }
 
 /// Where acknowledgements were not captured, one connection each way between two ports is one connection.
-fn alone(pairs: &mut Pairs, connections: &[ConnectionTotals]) {
+fn alone(pairs: &mut Pairs, connections: &[Box<ConnectionTotals>]) {
     // Sorted as the connections are; `None` where there is more than one.
     let mut receivers: Vec<((Endpoint, Endpoint, u8), Option<Qpn>)> = Vec::new();
     for key in connections.iter().map(|connection| &connection.key) {
@@ -191,7 +191,7 @@ fn alone(pairs: &mut Pairs, connections: &[ConnectionTotals]) {
 
 fn by_votes(
     pairs: &mut Pairs,
-    connections: &[ConnectionTotals],
+    connections: &[Box<ConnectionTotals>],
     evidence: Evidence,
     cast: impl Fn(&ConnectionTotals) -> &Few<Qpn, u64>,
 ) {

@@ -133,8 +133,12 @@ fn receiver(key: &ConnectionKey) -> QueuePair {
 }
 
 /// Connections of which nearly all messages fit one form, as do those that come back, where it is known what comes back.
-fn fitting_connections<'a>(connections: &'a [ConnectionTotals], paired: &Pairs) -> Vec<(&'a ConnectionTotals, Form)> {
-    let fit: Vec<_> = connections.iter().filter_map(|connection| Some((connection, fitting(connection)?))).collect();
+fn fitting_connections<'a>(
+    connections: &'a [Box<ConnectionTotals>],
+    paired: &Pairs,
+) -> Vec<(&'a ConnectionTotals, Form)> {
+    let fit: Vec<_> =
+        connections.iter().filter_map(|connection| Some((connection.as_ref(), fitting(connection)?))).collect();
     if fit.is_empty() {
         return fit;
     }

@@ -154,6 +154,7 @@ mod tests {
     use super::*;
     use crate::model::{Kind, Verb};
     use crate::reduce::copies::Copies;
+    use crate::reduce::{Ending, Settling, Share};
     use ibscope_parsers::mpi::{Form, Identity, Matching, Protocol};
     use ibscope_parsers::{Lid, Qpn};
 
@@ -196,9 +197,11 @@ mod tests {
             partial.first[0].packets = 1;
             (key, partial)
         });
-        let mut input = super::super::InputPartial::new(Some((0, 1)));
-        partials.into_iter().for_each(|(key, partial)| input.add(key, partial, super::super::Ending::default()));
-        settled.connections = super::super::settle(vec![input]).connections;
+        let mut settling = Settling::default();
+        settling.input(Some((0, 1)), partials.iter().map(|(key, partial)| (key, partial)));
+        let mut share = Share::default();
+        partials.into_iter().for_each(|(key, partial)| share.add(key, partial, Ending::default()));
+        settled.connections = settling.shard(vec![share]).connections;
         let untimed = settled.join(vec![drawn(0, room, one), drawn(1, 100, other)]);
         let timing = TimingKey { interval: Interval::MpiMessage, verb: Verb::Send, size: SizeClass::of(8) };
         let times = settled.connections.iter().flat_map(|totals| totals.timings.iter());

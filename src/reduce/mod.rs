@@ -3,7 +3,7 @@
 //! [`Accumulator`] takes packets as they come. Whether a packet seen twice is a mirror copy or a repeat is not known
 //! then, so sums are kept by *occurrence*: first, second, later odd and later even ones. `copies` decides per pair of
 //! endpoints how many observation points an input holds, which turns occurrences into transmissions; `points` picks, per
-//! connection, the inputs that are counted; [`settle()`] puts both together, and `across` measures from one input to another.
+//! connection, the inputs that are counted; [`Settling`] puts both together, and `across` measures from one input to another.
 
 mod across;
 mod bins;
@@ -15,7 +15,7 @@ mod settle;
 
 pub use across::{Drawn, Passage, Untimed};
 pub use live::live;
-pub use settle::{Ending, InputCopies, InputPartial, Settled, settle};
+pub use settle::{Ending, InputCopies, Settled, Settling, Share};
 
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
 use crate::model::traffic::{MpiClass, MpiSeen, MpiSums};
@@ -409,9 +409,12 @@ mod tests {
         for start in [Start::Recognised(Form::UcxUd, None), Start::Repeated, Start::Unknown] {
             sums.start(0, start);
         }
-        let mut input = InputPartial::new(Some((0, 0)));
-        sums.finish().into_iter().for_each(|sums| input.add(key, sums, Ending::default()));
-        let settled = settle(vec![input]);
+        let mut settling = Settling::default();
+        settling.input(Some((0, 0)), sums.partials().iter().map(|sums| (&key, sums)));
+        let mut share = Share::default();
+        sums.finish().into_iter().for_each(|sums| share.add(key, sums, Ending::default()));
+        let shards = vec![settling.shard(vec![share])];
+        let settled = settling.finish(shards);
         let connection = &settled.connections[0];
         assert_eq!((connection.starts(), connection.votes().bare[Form::UcxUd as usize]), (2, 1));
     }

@@ -15,26 +15,14 @@ use smallvec::smallvec;
 /// Clocks of two captures of the same packets differ by less, or nothing can be said.
 pub(super) const SAME_TIME_NS: i64 = 5_000_000_000;
 
-/// The sums of one input, of all its trackers.
+/// What one tracker of an input has summed up, with what it said of each connection at the end.
 #[derive(Debug, Default)]
-pub struct InputPartial {
-    times_ns: Option<(i64, i64)>,
-    /// Sums by connection, with what its tracker said at the end, sorted. Each lies by itself, so that it can be given up by itself.
+pub struct Share {
+    /// Each lies by itself, so that it can be given up by itself.
     connections: Vec<(ConnectionKey, Box<(Partial, Ending)>)>,
 }
 
-impl InputPartial {
-    /// An input of which no connection is known. Its times are those of its first and last record.
-    #[must_use]
-    pub const fn new(times_ns: Option<(i64, i64)>) -> Self {
-        Self { times_ns, connections: Vec::new() }
-    }
-
-    /// Makes room for so many connections more.
-    pub fn reserve(&mut self, connections: usize) {
-        self.connections.reserve_exact(connections);
-    }
-
+impl Share {
     /// Adds a connection, which it does not have.
     pub fn add(&mut self, key: ConnectionKey, sums: Partial, ending: Ending) {
         self.connections.push((key, Box::new((sums, ending))));
@@ -57,8 +45,8 @@ pub struct Ending {
 /// One count per packet.
 #[derive(Debug, Default)]
 pub struct Settled {
-    /// Sums by connection, sorted by key.
-    pub connections: Vec<ConnectionTotals>,
+    /// Sums by connection, sorted by key. Each takes the place of what it was made of: all in a row they would need as much memory again.
+    pub connections: Vec<Box<ConnectionTotals>>,
     /// Per input: mirror copies, and pairs of endpoints seen once and twice.
     pub inputs: Vec<InputCopies>,
     /// Connections that go on from one input to the next.
@@ -84,43 +72,83 @@ pub struct InputCopies {
     pub missing_packets: u64,
 }
 
-/// Settles the sums of all inputs, in the order in which they were given. Connections are taken one by one, and what they were made of is given up.
-#[must_use]
-pub fn settle(mut inputs: Vec<InputPartial>) -> Settled {
-    let mut settled = Settled::default();
-    for input in &mut inputs {
-        input.connections.sort_unstable_by_key(|(key, _)| *key);
-        // Parts that were written down may say anything.
-        input.connections.dedup_by_key(|(key, _)| *key);
-        let copies = Copies::decide(input.connections.iter().map(|(key, of)| (key, &of.0)));
+/// Settles the sums of all inputs. It is told of each input first, in the order in which they were given, and then takes their connections a shard at a
+/// time, of which several may be under way: so what they were made of is given up before others are looked at.
+#[derive(Debug, Default)]
+pub struct Settling {
+    /// What is known of the inputs alone.
+    settled: Settled,
+    /// By input: the times of its first and last record.
+    times_ns: Vec<(i64, i64)>,
+}
+
+impl Settling {
+    /// The next input: the times of its first and last record, and all of its connections in any order.
+    pub fn input<'a>(
+        &mut self,
+        times_ns: Option<(i64, i64)>,
+        connections: impl Iterator<Item = (&'a ConnectionKey, &'a Partial)>,
+    ) {
+        let copies = Copies::decide(connections);
         let (pairs_seen_once, pairs_seen_twice) = copies.count();
-        settled.inputs.push(InputCopies { pairs_seen_once, pairs_seen_twice, ..InputCopies::default() });
-        settled.copies.push(copies);
+        self.settled.inputs.push(InputCopies { pairs_seen_once, pairs_seen_twice, ..InputCopies::default() });
+        self.settled.copies.push(copies);
+        self.times_ns.push(times_ns.unwrap_or_default());
     }
-    let times_ns: Vec<(i64, i64)> = inputs.iter().map(|input| input.times_ns.unwrap_or_default()).collect();
-    let longest = inputs.iter().map(|input| input.connections.len()).max();
-    settled.connections.reserve_exact(longest.unwrap_or_default());
-    let mut inputs: Vec<_> = inputs.into_iter().map(|input| input.connections.into_iter().peekable()).collect();
-    while let Some(key) = inputs.iter_mut().filter_map(|input| input.peek().map(|(key, _)| *key)).min() {
-        let mut seen: Vec<(Point, Option<One>)> = Vec::new();
-        for (index, input) in inputs.iter_mut().enumerate() {
-            let Some((_, of)) = input.next_if(|(next, _)| *next == key) else { continue };
-            let (partial, ending) = *of;
-            let twice = settled.copies[index].twice(&key);
-            let one = One::new(index as u32, key, partial, ending, twice);
-            settled.inputs[index].mirror_copies += one.mirror_copies;
-            let point = Point {
-                input: index,
-                input_times_ns: times_ns[index],
-                packets: one.totals.traffic.packets,
-                twice,
-                first_time_ns: one.totals.times_ns.0,
-            };
-            seen.push((point, Some(one)));
+
+    /// Settles what each input, in the same order, has in one shard. All that the inputs have of a connection is in one.
+    #[must_use]
+    pub fn shard(&self, shares: Vec<Share>) -> Settled {
+        let copies = &self.settled.copies;
+        let mut settled = Settled { inputs: vec![InputCopies::default(); copies.len()], ..Settled::default() };
+        let mut inputs = Vec::new();
+        for Share { mut connections } in shares {
+            connections.sort_unstable_by_key(|(key, _)| *key);
+            // Parts that were written down may say anything.
+            connections.dedup_by_key(|(key, _)| *key);
+            inputs.push(connections.into_iter().peekable());
         }
-        settled.connection(&key, seen);
+        while let Some(key) = inputs.iter_mut().filter_map(|input| input.peek().map(|(key, _)| *key)).min() {
+            let mut seen: Vec<(Point, Option<One>)> = Vec::new();
+            for (index, input) in inputs.iter_mut().enumerate() {
+                let Some((_, of)) = input.next_if(|(next, _)| *next == key) else { continue };
+                let (partial, ending) = *of;
+                let twice = copies[index].twice(&key);
+                let one = One::new(index as u32, key, partial, ending, twice);
+                settled.inputs[index].mirror_copies += one.mirror_copies;
+                let point = Point {
+                    input: index,
+                    input_times_ns: self.times_ns[index],
+                    packets: one.totals.traffic.packets,
+                    twice,
+                    first_time_ns: one.totals.times_ns.0,
+                };
+                seen.push((point, Some(one)));
+            }
+            settled.connection(&key, seen);
+        }
+        settled
     }
-    settled
+
+    /// All shards together.
+    #[must_use]
+    pub fn finish(self, shards: Vec<Settled>) -> Settled {
+        let mut settled = self.settled;
+        for shard in shards {
+            for (input, own) in settled.inputs.iter_mut().zip(shard.inputs) {
+                input.mirror_copies += own.mirror_copies;
+                input.missing_packets += own.missing_packets;
+            }
+            settled.continued += shard.continued;
+            settled.left_out += shard.left_out;
+            settled.window_overflows += shard.window_overflows;
+            settled.connections.extend(shard.connections);
+        }
+        let connections = &mut settled.connections;
+        connections.sort_unstable_by_key(|connection| connection.key);
+        connections.dedup_by_key(|connection| connection.key);
+        settled
+    }
 }
 
 impl Settled {
@@ -155,11 +183,7 @@ impl Settled {
                 self.inputs.iter_mut().skip(input).take(1).for_each(|copies| copies.missing_packets += packets);
             }
         }
-        // There may be many: room is not doubled.
-        if self.connections.len() == self.connections.capacity() {
-            self.connections.reserve_exact(self.connections.len() / 8 + 8);
-        }
-        self.connections.extend(total);
+        self.connections.extend(total.map(Box::new));
     }
 }
 
