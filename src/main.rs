@@ -1,6 +1,12 @@
 //! The `ibscope` program: see `ibscope --help`.
 
+use mimalloc::MiMalloc;
 use std::process::ExitCode;
+
+/// An analysis of many connections has millions of small blocks, given up in another order and by other threads than they were made: the allocator of
+/// the C library takes a third more time for them, and keeps more than half as much memory again.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     ibscope::cli::main()
