@@ -40,7 +40,7 @@ if [ -e "$deb" ]; then
 	cmp "$work/deb/usr/bin/ibscope" "$ibscope"
 	(cd "$work/deb" && dpkg-deb --info "$deb" md5sums >"$work/sums" && md5sum --quiet --check "$work/sums")
 	# Everything that it links comes with what it depends on, and this system has that.
-	if ldd "$ibscope" >/dev/null 2>&1; then dpkg-deb --field "$deb" Depends | grep 'libc6 (>=' | grep -q libssl; fi
+	if ldd "$ibscope" 2>/dev/null | grep -q '=>'; then dpkg-deb --field "$deb" Depends | grep 'libc6 (>=' | grep -q libssl; fi
 	echo ".deb: the same program, sums fit, it depends on: $(dpkg-deb --field "$deb" Depends)"
 fi
 rpm=$(echo "$dist"/ibscope-*.rpm)
