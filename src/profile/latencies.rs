@@ -4,7 +4,7 @@ use super::ProfileError;
 use super::tables::{Table, column};
 use crate::model::histogram::COARSE_BUCKETS;
 use crate::model::profile::{LatencyBin, LatencyRow};
-use crate::model::{Histogram, HistogramParts, Interval, Packed, SizeClass, TimingKey, Verb, quoted};
+use crate::model::{Histogram, HistogramParts, Interval, Packed, SizeClass, TimingKey, Verb};
 use polars::prelude::{Column, DataFrame, NamedFrom, PolarsResult, Series};
 use std::path::{Path, PathBuf};
 
@@ -103,12 +103,8 @@ pub(super) fn read(
     ];
     let numbers = table.u64s(numbers)?;
     let row = |row: usize| {
-        let name = table.value(&interval, row)?;
-        let interval = Interval::ALL.into_iter().find(|interval| interval.name() == name);
-        let interval = interval.ok_or_else(|| table.bad(row, format!("{} is no interval", quoted(name))))?;
-        let name = table.value(&verb, row)?;
-        let verb = Verb::ALL.into_iter().find(|verb| verb.name() == name);
-        let verb = verb.ok_or_else(|| table.bad(row, format!("{} is no verb", quoted(name))))?;
+        let interval = table.named(&interval, row, Interval::ALL, Interval::name, "no interval")?;
+        let verb = table.named(&verb, row, Verb::ALL, Verb::name, "no verb")?;
         let [samples, from_bytes, min, max, sum_high, sum_low, squares_high, squares_low] =
             table.values(&numbers, row)?;
         if min > max {

@@ -3,7 +3,7 @@
 use super::ProfileError;
 use super::tables::{Table, column};
 use crate::model::profile::SizeRow;
-use crate::model::{Packed, SizeClass, SizeOf, SizeSums, quoted};
+use crate::model::{Packed, SizeClass, SizeOf, SizeSums};
 use polars::prelude::{Column, DataFrame, NamedFrom, PolarsResult, Series};
 use std::path::Path;
 
@@ -29,9 +29,7 @@ pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Pa
     let table = Table::open(path, bytes)?;
     let (connection, of, numbers) = (table.u32("connection")?, table.text("of")?, table.u64s(NUMBERS)?);
     let row = |row: usize| {
-        let name = table.value(&of, row)?;
-        let of = SizeOf::ALL.into_iter().find(|of| of.name() == name);
-        let of = of.ok_or_else(|| table.bad(row, format!("{} is nothing that has a size", quoted(name))))?;
+        let of = table.named(&of, row, SizeOf::ALL, SizeOf::name, "nothing that has a size")?;
         let [from_bytes, count, bytes, smallest_bytes, largest_bytes] = table.values(&numbers, row)?;
         let size = SizeClass::of(from_bytes);
         if count == 0

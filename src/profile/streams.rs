@@ -2,8 +2,8 @@
 
 use super::ProfileError;
 use super::tables::{Table, column};
+use crate::model::StreamSums;
 use crate::model::profile::{StreamEnvelope, StreamRow};
-use crate::model::{StreamSums, quoted};
 use ibscope_parsers::mpi::Operation;
 use polars::prelude::{Column, DataFrame, NamedFrom, PolarsResult, Series};
 use std::path::Path;
@@ -34,8 +34,6 @@ pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Ve
     let (messages, mpi_bytes) = (table.u64("messages")?, table.u64("mpi_bytes")?);
     let (first, last) = (table.i64("first_time_ns")?, table.i64("last_time_ns")?);
     let row = |row: usize| {
-        let name = table.value(&operation, row)?;
-        let operation = Operation::ALL.into_iter().find(|operation| operation.name() == name);
         let envelope = if context.get(row).copied().flatten().is_some() {
             let tag = table.value(&tag, row)?;
             Some(StreamEnvelope {
@@ -50,7 +48,7 @@ pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Ve
         Ok(StreamRow {
             connection: table.connection(&connection, row, connections)?,
             envelope,
-            operation: operation.ok_or_else(|| table.bad(row, format!("{} is no operation", quoted(name))))?,
+            operation: table.named(&operation, row, Operation::ALL, Operation::name, "no operation")?,
             sums: StreamSums {
                 messages: table.value(&messages, row)?,
                 mpi_bytes: table.value(&mpi_bytes, row)?,

@@ -1,4 +1,4 @@
-//! The Parquet tables. polars stays within this file and the error type above it.
+//! The Parquet tables. polars stays within this folder.
 
 use super::{ProfileError, claims};
 use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, HealthRow, Repeated, Repeats, TimelineRow, Traffic};
@@ -238,12 +238,10 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
     let repeats = table.u64s(REPEATS)?;
     let row = |row: usize| {
         let endpoint = |column: &[Option<&str>]| table.endpoint(column, row);
-        let kind_name = table.value(&kind, row)?;
-        let kind = Kind::ALL.into_iter().find(|kind| kind.name() == kind_name);
         Ok(ConnectionRow {
             src: endpoint(&src)?,
             dst: endpoint(&dst)?,
-            kind: kind.ok_or_else(|| table.bad(row, format!("{} is no kind of traffic", quoted(kind_name))))?,
+            kind: table.named(&kind, row, Kind::ALL, Kind::name, "no kind of traffic")?,
             service: table.value(&service, row)? as u8,
             dest_qp: Qpn::new(table.value(&dest_qp, row)?),
             src_qp: src_qp.get(row).copied().flatten().map(Qpn::new),
@@ -411,6 +409,20 @@ impl<'a> Table<'a> {
             return Err(self.bad(row, format!("connection {connection} is not in the table of {connections}")));
         }
         Ok(connection)
+    }
+
+    /// What the name in a row stands for, of all that there may be; `else_is` is said of any other.
+    pub(super) fn named<T: Copy, const N: usize>(
+        &self,
+        column: &[Option<&str>],
+        row: usize,
+        all: [T; N],
+        name: impl Fn(T) -> &'static str,
+        else_is: &str,
+    ) -> Result<T, ProfileError> {
+        let text = self.value(column, row)?;
+        let found = all.into_iter().find(|one| name(*one) == text);
+        found.ok_or_else(|| self.bad(row, format!("{} is {else_is}", quoted(text))))
     }
 
     fn endpoint(&self, column: &[Option<&str>], row: usize) -> Result<Endpoint, ProfileError> {
