@@ -13,6 +13,8 @@ const KEPT_BITS: u32 = 11;
 const FEWEST_BITS: u32 = 7;
 /// Bits that the buckets of a timeline keep: eight of them for each power of two.
 const COARSE_BITS: u32 = 4;
+/// Buckets that are inserted one by one: to sort all that are there takes longer.
+const FEW_BEYOND: usize = 8;
 /// Number of coarse buckets that there are.
 pub const COARSE_BUCKETS: u16 = bucket(u64::MAX, COARSE_BITS) as u16 + 1;
 
@@ -133,7 +135,13 @@ impl Histogram {
                 }
             }
         }
-        if beyond.is_empty() {
+        if beyond.len() <= FEW_BEYOND {
+            for (bucket, count) in beyond {
+                match self.buckets.binary_search_by_key(&bucket, |(bucket, _)| *bucket) {
+                    Ok(at) => self.buckets[at].1 = self.buckets[at].1.saturating_add(count),
+                    Err(at) => self.buckets.insert(at, (bucket, count)),
+                }
+            }
             return;
         }
         self.buckets.extend(beyond);

@@ -9,9 +9,10 @@ use super::Witnesses;
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Few, Introduction, Kind, QueuePair, Wireup, clear_favourite};
+use foldhash::fast::FixedState;
 use ibscope_parsers::mpi::ucx_wireup::qpns;
 use ibscope_parsers::{Endpoint, Qpn};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// How a pair was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl Evidence {
 /// Queue pairs and their partners, both ways round.
 #[derive(Clone, Debug, Default)]
 pub struct Pairs {
-    partners: BTreeMap<QueuePair, (QueuePair, Evidence)>,
+    partners: HashMap<QueuePair, (QueuePair, Evidence), FixedState>,
 }
 
 impl Pairs {
@@ -195,7 +196,8 @@ fn by_votes(
     evidence: Evidence,
     cast: impl Fn(&ConnectionTotals) -> &Few<Qpn, u64>,
 ) {
-    let mut votes: BTreeMap<QueuePair, Few<QueuePair, u64>> = BTreeMap::new();
+    // There may be as many as connections: looked up, and never gone through in an order that matters.
+    let mut votes: HashMap<QueuePair, Few<QueuePair, u64>, FixedState> = HashMap::default();
     for connection in connections {
         let key = &connection.key;
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
@@ -210,7 +212,7 @@ fn by_votes(
         for candidates in votes.values_mut() {
             candidates.retain(|end| !pairs.partners.contains_key(end));
         }
-        let favourites: BTreeMap<QueuePair, QueuePair> = votes
+        let favourites: HashMap<QueuePair, QueuePair, FixedState> = votes
             .iter()
             .filter_map(|(end, candidates)| {
                 Some((*end, clear_favourite(candidates.iter().map(|(end, count)| (*end, *count)))?))

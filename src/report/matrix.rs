@@ -149,7 +149,9 @@ pub struct Matrix {
 impl Matrix {
     /// The matrix of these cells by sender and receiver.
     pub(super) fn of(by: By, selection: Selection, cells: &BTreeMap<(Label, Label), Cell>) -> Self {
-        let labels: BTreeSet<&Label> = cells.keys().flat_map(|(src, dst)| [src, dst]).collect();
+        let mut labels: BTreeSet<&Label> = BTreeSet::new();
+        // One by one: made of all at once it would sort them, and there are many times as many as labels.
+        labels.extend(cells.keys().flat_map(|(src, dst)| [src, dst]));
         let labels: Vec<Label> = labels.into_iter().cloned().collect();
         let index = |label: &Label| labels.binary_search(label).unwrap_or_default() as u32;
         let cells = cells.iter().map(|((src, dst), cell)| ((index(src), index(dst)), *cell)).collect();

@@ -40,23 +40,26 @@ pub(super) fn busiest(lines: &mut Lines, profile: &Profile) {
     let by = if has_ranks { By::Rank } else { By::Endpoint };
     let matrix = matrix(profile, by, Selection::All);
     let value = |cell: &Cell| if has_ranks { cell.mpi_bytes.unwrap_or(0) } else { cell.payload_bytes };
-    let mut pairs: Vec<(&Label, &Label, u64)> = matrix.rows().map(|(src, dst, cell)| (src, dst, value(cell))).collect();
-    let all: u64 = pairs.iter().map(|(_, _, bytes)| bytes).fold(0, |sum, bytes| sum.saturating_add(*bytes));
-    let count = pairs.iter().filter(|(_, _, bytes)| *bytes > 0).count();
-    pairs.sort_by_key(|(src, dst, bytes)| (Reverse(*bytes), (*src).clone(), (*dst).clone()));
+    // In the order in which they are named.
+    let sent = |(src, dst, cell)| (Reverse(value(cell)), src, dst);
+    let mut pairs: Vec<(Reverse<u64>, &Label, &Label)> =
+        matrix.rows().map(sent).filter(|(Reverse(bytes), ..)| *bytes > 0).collect();
+    let all: u64 = pairs.iter().fold(0, |sum, (Reverse(bytes), ..)| sum.saturating_add(*bytes));
+    let count = pairs.len();
+    if count > TOP_PAIRS {
+        pairs.select_nth_unstable(TOP_PAIRS);
+        pairs.truncate(TOP_PAIRS);
+    }
+    pairs.sort_unstable();
     let name = |label: &Label| match label {
         Label::Rank(rank) => format!("rank {rank}"),
         _ => label.name(),
     };
-    let named: Vec<String> = pairs
-        .iter()
-        .filter(|(_, _, bytes)| *bytes > 0)
-        .take(TOP_PAIRS)
-        .map(|(src, dst, sent)| {
-            let share = *sent as f64 * 100.0 / all.max(1) as f64;
-            format!("{} → {} {} ({share:.0} %)", name(src), name(dst), bytes(*sent))
-        })
-        .collect();
+    let named = pairs.into_iter().map(|(Reverse(sent), src, dst)| {
+        let share = sent as f64 * 100.0 / all.max(1) as f64;
+        format!("{} → {} {} ({share:.0} %)", name(src), name(dst), bytes(sent))
+    });
+    let named: Vec<String> = named.collect();
     if !named.is_empty() {
         let what = if has_ranks { "MPI bytes" } else { "payload" };
         lines.put("busiest", &format!("{}; {} with {what}", named.join(", "), counted(count as u64, "pair")));
