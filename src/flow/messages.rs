@@ -7,18 +7,19 @@
 //!            or  SEND {envelope, request}  <- {request, address}            -> WRITE address ...
 //!            or  SEND {envelope, request}  <- {request, number}             -> SEND {number, data} ...
 //! ```
-//! Only done where single messages or times are asked for: sums need the envelopes alone.
+//! Only done where single messages or times are asked for: sums need the envelopes alone. Which response belongs to which READ is told by `reads`.
 
 use super::Depth;
 use super::arrivals::Begun;
 use super::assembly::{Transport, join_times};
 use super::nccl::Written;
+use super::reads::{Read, Reads};
 use super::rendezvous::{Phase, Rendezvous};
 use crate::model::{Claim, Interval, Moved, Packet, PacketRecord, RawMessage, SizeClass, TimingKey};
 use foldhash::fast::FixedState;
+use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::{Envelope, Form, Head, Length, Matching, Name, Part, Protocol, Start};
-use ibscope_parsers::{Endpoint, Psn};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 /// Messages that may be open per tracker; beyond that the oldest is given out as incomplete. Where times alone are asked for a few are enough: those
 /// whose data were not captured stay open, and none of them is missed.
@@ -34,9 +35,6 @@ const MAX_OVERLAPPING: usize = 64;
 const MAX_READS: usize = 1 << 10;
 const MAX_READS_FOR_TIMES: usize = 1 << 6;
 
-/// Smallest path MTU there is.
-const SMALLEST_MTU_BYTES: u64 = 256;
-
 /// Sender and receiver of data.
 type Pair = (Endpoint, Endpoint);
 
@@ -49,7 +47,7 @@ pub(super) struct Messages {
     names: HashMap<(Pair, Name), Vec<u64>, FixedState>,
     /// By start and message.
     memory: HashMap<Pair, BTreeMap<(u64, u64), Memory>, FixedState>,
-    reads: HashMap<Pair, VecDeque<Read>, FixedState>,
+    reads: Reads,
     /// Messages that can be given out, where they are wanted.
     ready: Vec<RawMessage>,
     /// MPI messages that are complete with the packet that has just been seen, where times are measured.
@@ -63,7 +61,6 @@ pub(super) struct Messages {
     /// The phases of rendezvous, where times are measured.
     rendezvous: Option<Rendezvous>,
     most_open: usize,
-    most_reads: usize,
 }
 
 #[derive(Debug)]
@@ -88,29 +85,6 @@ struct Memory {
     asked_bytes: u64,
 }
 
-/// A READ whose responses are on their way.
-#[derive(Debug)]
-struct Read {
-    /// Connection of the request.
-    connection: u32,
-    first: Psn,
-    /// Data that have come.
-    data_bytes: u64,
-    /// The MPI message whose data it fetches.
-    message: Option<u64>,
-    /// Connection of the responses, from the first of them on.
-    answered_by: Option<u32>,
-    /// Time of the first and last of the responses.
-    data_ns: (i64, i64),
-    seen: RawMessage,
-}
-
-impl Read {
-    fn length_bytes(&self) -> u64 {
-        self.seen.length_bytes.unwrap_or(0)
-    }
-}
-
 impl Messages {
     /// None yet. `depth` says what they are wanted for, `times` whether the phases of rendezvous are.
     pub(super) fn new(depth: Depth, times: bool) -> Self {
@@ -120,7 +94,7 @@ impl Messages {
             with_transport: depth == Depth::TransportMessages,
             rendezvous: times.then(Rendezvous::default),
             most_open: if wants_all { MAX_OPEN } else { MAX_OPEN_FOR_TIMES },
-            most_reads: if wants_all { MAX_READS } else { MAX_READS_FOR_TIMES },
+            reads: Reads::new(if wants_all { MAX_READS } else { MAX_READS_FOR_TIMES }),
             ..Self::default()
         }
     }
@@ -177,7 +151,7 @@ impl Messages {
 
     /// True while READs are open whose responses go from the one to the other.
     pub(super) fn reads(&self, pair: Pair) -> bool {
-        !self.reads.is_empty() && self.reads.get(&pair).is_some_and(|reads| !reads.is_empty())
+        self.reads.awaits(pair)
     }
 
     /// A transport message, complete or given up. `several` are its envelopes where it holds more than one MPI message, or where
@@ -454,15 +428,9 @@ impl Messages {
             // The message's own packets go from its sender to its receiver.
             (seen.wire_bytes, seen.packets) = (0, 0);
         }
-        let reads = self.reads.entry(pair).or_default();
-        let data_ns = (PacketRecord::NO_TIME, PacketRecord::NO_TIME);
-        let first = packet.psn();
-        reads.push_back(Read { connection, first, data_bytes: 0, message, answered_by: None, data_ns, seen });
-        if reads.len() > self.most_reads
-            && let Some(read) = reads.pop_front()
-        {
+        if let Some(oldest) = self.reads.add(pair, Read::new(connection, packet, message, seen)) {
             self.evicted += 1;
-            self.finish_read(&read);
+            self.finish_read(&oldest);
         }
     }
 
@@ -493,32 +461,8 @@ impl Messages {
 
     /// A READ response that has not been seen before. `likely` is the connection whose requests its connection answers.
     pub(super) fn read_response(&mut self, connection: u32, packet: Packet<'_>, likely: Option<u32>) {
-        let Some(reads) = self.reads.get_mut(&packet.pair()) else { return };
-        let mine = |read: &Read| read.answered_by.is_none_or(|answered_by| answered_by == connection);
-        // Responses are numbered from the request on; the request that began last before this number is the one.
-        let distance = |read: &Read| {
-            let since = packet.psn().since(read.first);
-            let most = read.length_bytes().div_ceil(SMALLEST_MTU_BYTES).max(1);
-            u64::try_from(since).ok().filter(|&since| since < most)
-        };
-        let candidates = reads.iter().enumerate().filter(|(_, read)| mine(read));
-        let candidates = candidates.filter_map(|(at, read)| {
-            let is_first = read.answered_by.is_none();
-            Some((is_first && likely != Some(read.connection), distance(read)?, at))
-        });
-        let Some((_, _, at)) = candidates.min() else { return };
-        let read = &mut reads[at];
-        read.answered_by = Some(connection);
-        read.data_bytes += u64::from(packet.payload_bytes);
-        read.seen.packets += 1;
-        read.seen.wire_bytes += u64::from(packet.wire_bytes);
-        read.seen.times_ns = join_times(read.seen.times_ns, (packet.time_ns, packet.time_ns));
-        read.data_ns = join_times(read.data_ns, (packet.time_ns, packet.time_ns));
-        if read.data_bytes >= read.length_bytes() {
-            read.seen.complete = true;
-            if let Some(read) = reads.remove(at) {
-                self.finish_read(&read);
-            }
+        if let Some(read) = self.reads.response(connection, packet, likely) {
+            self.finish_read(&read);
         }
     }
 
@@ -531,9 +475,7 @@ impl Messages {
 
     /// Gives out what is still open.
     pub(super) fn finish(&mut self) {
-        let mut reads: Vec<(Pair, VecDeque<Read>)> = self.reads.drain().collect();
-        reads.sort_by_key(|(pair, _)| *pair);
-        reads.into_iter().flat_map(|(_, reads)| reads).for_each(|read| self.finish_read(&read));
+        self.reads.take().for_each(|read| self.finish_read(&read));
         while let Some((&oldest, _)) = self.open.first_key_value() {
             self.close(oldest);
         }

@@ -22,6 +22,7 @@ mod messages;
 mod nccl;
 mod pairing;
 mod reaction;
+mod reads;
 mod rendezvous;
 mod requests;
 mod timing;
