@@ -13,11 +13,10 @@ use super::Depth;
 use super::arrivals::Begun;
 use super::assembly::{Transport, join_times};
 use super::nccl::Written;
-use super::reads::{Read, Reads};
+use super::reads::{Pair, Read, Reads};
 use super::rendezvous::{Phase, Rendezvous};
 use crate::model::{Claim, Interval, Moved, Packet, PacketRecord, RawMessage, SizeClass, TimingKey};
 use foldhash::fast::FixedState;
-use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::{Envelope, Form, Head, Length, Matching, Name, Part, Protocol, Start};
 use std::collections::{BTreeMap, HashMap};
 
@@ -34,9 +33,6 @@ const MAX_OVERLAPPING: usize = 64;
 /// READ requests that may be open between two endpoints in one direction: 16 per queue pair is what devices allow.
 const MAX_READS: usize = 1 << 10;
 const MAX_READS_FOR_TIMES: usize = 1 << 6;
-
-/// Sender and receiver of data.
-type Pair = (Endpoint, Endpoint);
 
 /// Messages between some pairs of endpoints.
 #[derive(Debug, Default)]

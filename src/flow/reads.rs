@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 const SMALLEST_MTU_BYTES: u64 = 256;
 
 /// Sender and receiver of data.
-type Pair = (Endpoint, Endpoint);
+pub(super) type Pair = (Endpoint, Endpoint);
 
 /// A READ whose responses are on their way.
 #[derive(Debug)]

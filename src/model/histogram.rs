@@ -13,8 +13,6 @@ const KEPT_BITS: u32 = 11;
 const FEWEST_BITS: u32 = 7;
 /// Bits that the buckets of a timeline keep: eight of them for each power of two.
 const COARSE_BITS: u32 = 4;
-/// Buckets that are inserted one by one: to sort all that are there takes longer.
-const FEW_BEYOND: usize = 8;
 /// Number of coarse buckets that there are.
 pub const COARSE_BUCKETS: u16 = bucket(u64::MAX, COARSE_BITS) as u16 + 1;
 
@@ -121,39 +119,31 @@ impl Histogram {
     /// Adds counts, sorted by bucket.
     fn add(&mut self, more: impl Iterator<Item = (u32, u32)>) {
         // Most buckets of a sum are there after some of its parts: the others alone are put in order.
-        let mut beyond = Vec::new();
+        let mut beyond: Vec<(u32, u32)> = Vec::new();
         let mut at = 0;
         for (bucket, count) in more {
-            match self.buckets[at..].binary_search_by_key(&bucket, |(bucket, _)| *bucket) {
-                Ok(behind) => {
-                    at += behind;
-                    self.buckets[at].1 = self.buckets[at].1.saturating_add(count);
-                }
-                Err(behind) => {
-                    at += behind;
-                    beyond.push((bucket, count));
-                }
+            let behind = self.buckets[at..].binary_search_by_key(&bucket, |(bucket, _)| *bucket);
+            at += behind.unwrap_or_else(|place| place);
+            let held = if behind.is_ok() { self.buckets.get_mut(at) } else { beyond.last_mut() };
+            match held {
+                Some((found, sum)) if *found == bucket => *sum = sum.saturating_add(count),
+                _ => beyond.push((bucket, count)),
             }
         }
-        if beyond.len() <= FEW_BEYOND {
-            for (bucket, count) in beyond {
-                match self.buckets.binary_search_by_key(&bucket, |(bucket, _)| *bucket) {
-                    Ok(at) => self.buckets[at].1 = self.buckets[at].1.saturating_add(count),
-                    Err(at) => self.buckets.insert(at, (bucket, count)),
-                }
+        // Both are sorted and have no bucket in common: from the last on each goes to its place, until the rest lies where it was.
+        let mut left = self.buckets.len();
+        self.buckets.resize(left + beyond.len(), (0, 0));
+        while let Some(&next) = beyond.last() {
+            let place = left + beyond.len() - 1;
+            let last = left.checked_sub(1).map(|last| self.buckets[last]);
+            if let Some(last) = last.filter(|last| last.0 > next.0) {
+                self.buckets[place] = last;
+                left -= 1;
+            } else {
+                self.buckets[place] = next;
+                beyond.pop();
             }
-            return;
         }
-        self.buckets.extend(beyond);
-        // Two sorted runs: that is what the stable sort is fastest with.
-        self.buckets.sort_by_key(|(bucket, _)| *bucket);
-        self.buckets.dedup_by(|next, kept| {
-            let is_same = next.0 == kept.0;
-            if is_same {
-                kept.1 = kept.1.saturating_add(next.1);
-            }
-            is_same
-        });
     }
 
     /// Keeps one bit less of each value, if it may: half as many buckets, each twice as wide.
