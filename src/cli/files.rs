@@ -292,6 +292,8 @@ mod tests {
         }
         let long = parse(&format!("endpoint,name\n17,{}\n17,b\n", "a".repeat(1000))).unwrap_err();
         assert!(format!("{long:#}").len() < 200, "{long:#}");
+        let foreign = parse("endpoint,name\n17,\u{1b}[2J\n17,b\n").unwrap_err();
+        assert!(format!("{foreign:#}").ends_with("named `\\u{1b}[2J` already"), "{foreign:#}");
     }
 
     #[test]

@@ -14,30 +14,27 @@ use ibscope_parsers::Psn;
 use smallvec::SmallVec;
 
 /// Most runs that are kept per ledger. A packet older than all of them counts as new.
-const MAX_RUNS: usize = 128;
-/// Runs that are forgotten at once, the oldest first, so that this is seldom.
-const FORGOTTEN_RUNS: usize = 32;
-/// Runs from which on the ledger is to be looked through before it forgets.
-const CROWDED_RUNS: usize = 96;
+const MAX_RUNS: u8 = 128;
+/// Most runs of a ledger of ACKs that many others stand beside: coalesced ones leave a hole each, and copies at a sink lag by a few.
+const FEW_RUNS: u8 = 32;
+/// Connections of a tracker that are many.
+const MANY_CONNECTIONS: usize = 1 << 8;
 /// Most numbers that are taken for one hole. A jump over more is a new connection on an old queue pair number.
 pub(super) const MAX_HOLE: i64 = 1 << 16;
 
 /// Counts per PSN, unwrapped from `BITS` bits to 64.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Ledger {
     /// Nearly all connections have one or two: these lie here, where they are found without another look into memory.
     runs: SmallVec<[Packed; 2]>,
     /// Largest unwrapped number seen.
     high: i64,
-    /// What runs that were forgotten have left.
-    forgotten: Forgotten,
-}
-
-/// Numbers between runs that were forgotten.
-#[derive(Clone, Copy, Debug, Default)]
-struct Forgotten {
-    any: bool,
-    holes: u32,
+    /// Most runs that it keeps.
+    room: u8,
+    /// Runs were forgotten.
+    forgets: bool,
+    /// Numbers between runs that were forgotten.
+    forgotten_holes: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +97,23 @@ pub(super) struct Entry {
     pub(super) occurrence: u32,
 }
 
+impl Default for Ledger {
+    fn default() -> Self {
+        Self { runs: SmallVec::new(), high: 0, room: MAX_RUNS, forgets: false, forgotten_holes: 0 }
+    }
+}
+
 impl Ledger {
+    /// A ledger of ACKs, of a connection that is the next after so many others.
+    pub(super) fn of_acks(others: usize) -> Self {
+        Self { room: if others < MANY_CONNECTIONS { MAX_RUNS } else { FEW_RUNS }, ..Self::default() }
+    }
+
+    /// Runs that are forgotten at once, the oldest first, so that this is seldom.
+    const fn forgotten_runs(&self) -> usize {
+        self.room as usize / 4
+    }
+
     /// Notes a packet that takes `span` sequence numbers from `psn` on (more than one for READ requests).
     #[inline]
     pub(super) fn note(&mut self, psn: Psn, span: u32) -> Entry {
@@ -126,14 +139,14 @@ impl Ledger {
 
     /// True once runs had to be forgotten.
     pub(super) const fn overflowed(&self) -> bool {
-        self.forgotten.any
+        self.forgets
     }
 
     /// Runs above `done` may be forgotten soon.
     #[inline]
     pub(super) fn crowded(&self, done: i64) -> bool {
-        self.runs.len() >= CROWDED_RUNS
-            && self.runs.get(FORGOTTEN_RUNS - 1).is_some_and(|run| run.run(self.high).end > done)
+        self.runs.len() >= usize::from(self.room) - self.forgotten_runs()
+            && self.runs.get(self.forgotten_runs() - 1).is_some_and(|run| run.run(self.high).end > done)
     }
 
     /// Start of a run in the middle of them; those before it are the next to be forgotten.
@@ -153,7 +166,7 @@ impl Ledger {
 
     /// Numbers between the first and the last that were not seen.
     pub(super) fn never_seen(&self) -> u64 {
-        u64::from(self.forgotten.holes) + self.holes(self.runs.len())
+        u64::from(self.forgotten_holes) + self.holes(self.runs.len())
     }
 
     /// Numbers between the first runs.
@@ -281,10 +294,12 @@ impl Ledger {
 
     /// Makes room for the runs that one packet can add, so that the list never grows beyond its bound.
     fn bound(&mut self) {
-        if self.runs.len() + 3 > MAX_RUNS {
-            let holes = u32::try_from(self.holes(FORGOTTEN_RUNS + 1)).unwrap_or(u32::MAX);
-            self.forgotten = Forgotten { any: true, holes: self.forgotten.holes.saturating_add(holes) };
-            self.runs.drain(..FORGOTTEN_RUNS);
+        if self.runs.len() + 3 > usize::from(self.room) {
+            let forgotten = self.forgotten_runs();
+            let holes = u32::try_from(self.holes(forgotten + 1)).unwrap_or(u32::MAX);
+            self.forgets = true;
+            self.forgotten_holes = self.forgotten_holes.saturating_add(holes);
+            self.runs.drain(..forgotten);
         }
     }
 }
@@ -353,17 +368,38 @@ mod tests {
     #[test]
     fn old_runs_are_forgotten_and_said() {
         let mut ledger = Ledger::default();
-        for index in 0..10 * MAX_RUNS as u32 {
+        let most = usize::from(MAX_RUNS);
+        for index in 0..10 * u32::from(MAX_RUNS) {
             assert_eq!(ledger.note(Psn::new(index * 2), 1).occurrence, 1);
             // Copies of every packet but each fifth split and join runs.
             let copies = if index % 5 == 0 { 1 } else { 2 };
             assert!(copies == 1 || ledger.note(Psn::new(index * 2), 1).occurrence == 2);
-            assert!(ledger.runs.len() <= MAX_RUNS);
+            assert!(ledger.runs.len() <= most);
         }
         assert!(ledger.overflowed());
-        assert!(ledger.runs.capacity() <= MAX_RUNS);
-        assert_eq!(ledger.note(Psn::new(20 * MAX_RUNS as u32 - 2), 1).occurrence, 3);
+        assert!(ledger.runs.capacity() <= most);
+        assert_eq!(ledger.note(Psn::new(20 * u32::from(MAX_RUNS) - 2), 1).occurrence, 3);
         assert_eq!(ledger.note(Psn::new(0), 1).occurrence, 1);
+    }
+
+    /// Every fourth packet is acknowledged, and each ACK stands twice, the copies some ACKs later.
+    #[test]
+    fn acks_of_many_connections_take_little_room() {
+        const LAG: u32 = 8;
+        let mut ledgers = [0, MANY_CONNECTIONS].map(Ledger::of_acks);
+        for index in 0..1000 {
+            for ledger in &mut ledgers {
+                assert_eq!(ledger.note(Psn::new(index * 4), 1).occurrence, 1);
+                if let Some(copied) = index.checked_sub(LAG) {
+                    assert_eq!(ledger.note(Psn::new(copied * 4), 1).occurrence, 2);
+                }
+            }
+        }
+        let [few, many] = &ledgers;
+        assert!(few.runs.len() > usize::from(FEW_RUNS) && few.overflowed());
+        assert!(many.runs.capacity() <= usize::from(FEW_RUNS) && many.overflowed());
+        // Three numbers before each ACK but the first, whether its run was forgotten or not.
+        assert_eq!([few.never_seen(), many.never_seen()], [3 * 999; 2]);
     }
 
     proptest! {

@@ -440,8 +440,10 @@ impl Tracker {
         if self.connections.len() >= self.room {
             return None;
         }
-        let id = self.connections.len() as u32;
-        self.connections.push(Connection { key: *key, others: 0, ledgers: Default::default() });
+        let others = self.connections.len();
+        let id = others as u32;
+        let ledgers = [Ledger::default(), Ledger::default(), Ledger::of_acks(others)];
+        self.connections.push(Connection { key: *key, others: 0, ledgers });
         if self.depth > Depth::Packets {
             self.following.push(Following::default());
         }

@@ -9,10 +9,13 @@ use rayon::prelude::*;
 
 /// Bins are not made wider than this: all of a capture lies in one or two of them then, and a cell is left per connection.
 const WIDEST_BIN_NS: i64 = 1 << 60;
-/// Buckets of the histograms of times, in all: some 8 MB where each is full.
-const MAX_BUCKETS: usize = 1 << 19;
-/// Bits by which times may be kept less finely; beyond that their histograms have no more buckets than a few hundred each.
-const MAX_COARSENESS: u32 = 4;
+/// Buckets that all histograms of times may have in all while two significant digits are kept, of four bytes each.
+const MANY_BUCKETS: usize = 1 << 19;
+/// And while fewer are: those of some hundred thousand connections.
+const MOST_BUCKETS: usize = 1 << 22;
+/// Bits by which times may be kept less finely with two digits left, and at most; beyond that their histograms have few buckets each.
+const TWO_DIGITS: u32 = 4;
+const MAX_COARSENESS: u32 = 6;
 
 /// The bounds of all that grows with time and with the spread of times.
 pub(super) struct Bounds {
@@ -46,7 +49,9 @@ impl Bounds {
         self.traffic.widen(sums);
         self.times.widen(sums);
         while self.coarseness < MAX_COARSENESS
-            && exceeds(MAX_BUCKETS, |counted| sums.par_iter_mut().map(|sums| sums.buckets(counted)).sum())
+            && exceeds(max_buckets(self.coarseness), |counted| {
+                sums.par_iter_mut().map(|sums| sums.buckets(counted)).sum()
+            })
         {
             self.coarseness += 1;
             sums.par_iter_mut().for_each(|sums| sums.coarsen());
@@ -75,12 +80,18 @@ impl Bounds {
         notes.extend(self.times.note("the bins of the latencies over time", "them"));
         if self.coarseness > 0 {
             notes.push(format!(
-                "times are kept to {} % instead of 0.05 %, so that their {MAX_BUCKETS} buckets are enough for all connections",
-                0.05 * f64::from(1u32 << self.coarseness)
+                "times are kept to {} % instead of 0.05 %: more finely those of all connections would take more than {} buckets",
+                0.05 * f64::from(1u32 << self.coarseness),
+                max_buckets(self.coarseness - 1)
             ));
         }
         notes
     }
+}
+
+/// Buckets that all histograms of times may have where they are kept so much less finely.
+const fn max_buckets(coarseness: u32) -> usize {
+    if coarseness < TWO_DIGITS { MANY_BUCKETS } else { MOST_BUCKETS }
 }
 
 /// Whether there are more, counted no more exactly than it takes to tell.
@@ -114,6 +125,11 @@ impl Timeline {
 
     fn note(&self, bins: &str, it: &str) -> Option<String> {
         let bin_ns = self.bin_ns.filter(|_| self.widened)?;
-        Some(format!("{bins} were widened to {} to keep {it} within {} cells", duration(bin_ns), self.max_cells))
+        let cells = self.max_cells;
+        Some(if bin_ns < WIDEST_BIN_NS {
+            format!("{bins} were widened to {} to keep {it} within {cells} cells", duration(bin_ns))
+        } else {
+            format!("{bins} were widened to the whole of the capture: narrower ones would take more than {cells} cells")
+        })
     }
 }

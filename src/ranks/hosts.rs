@@ -34,9 +34,9 @@ pub fn parse(path: &Path, text: &str) -> Result<BTreeMap<Endpoint, String>, Host
         let endpoint = endpoint.trim();
         let endpoint: Endpoint =
             endpoint.parse().map_err(|problem| error(index, format!("{}: {problem}", quoted(endpoint))))?;
-        if let Some(before) = names.insert(endpoint, printable(name.trim())) {
-            return Err(error(index, format!("{endpoint} is named {} already", quoted(&before))));
+        if let Some(before) = names.insert(endpoint, name.trim()) {
+            return Err(error(index, format!("{endpoint} is named {} already", quoted(before))));
         }
     }
-    Ok(names)
+    Ok(names.into_iter().map(|(endpoint, name)| (endpoint, printable(name))).collect())
 }

@@ -79,6 +79,9 @@ struct Later {
     messages: [u64; OCCURRENCES - 1],
 }
 
+/// Kinds of times that a connection has room for at a time: there are a few of each, and there may be many connections.
+const KINDS_AT_ONCE: usize = 3;
+
 /// Times between packets.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Times {
@@ -265,8 +268,9 @@ impl Accumulator {
         if of == times.recorders.len() {
             let mut recorder = Recorder::default();
             (0..coarseness).for_each(|_| recorder.coarsen());
-            // There are a few, and there may be many connections.
-            times.recorders.reserve_exact(1);
+            if of == times.recorders.capacity() {
+                times.recorders.reserve_exact(KINDS_AT_ONCE);
+            }
             times.recorders.push((key, recorder));
         }
         times.recorders[of].1.record(timing.ns);

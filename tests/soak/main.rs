@@ -19,7 +19,7 @@ mod unknown;
 #[allow(dead_code)]
 mod wire;
 
-use memory::{ANALYZE, MATRIX, MIB, MOST_BYTES, assert_whole, generate, run};
+use memory::{ANALYZE, MATRIX, MIB, MOST_BYTES, assert_whole, generate, generate_of, run};
 
 #[test]
 fn memory_is_bounded_on_two_gibibytes() {
@@ -31,6 +31,27 @@ fn memory_is_bounded_on_two_gibibytes() {
         let measured = format!("{arguments:?}: {} MiB", peak_bytes / MIB);
         println!("{measured}");
         assert!(peak_bytes < MOST_BYTES, "{measured}");
+        if arguments == MATRIX {
+            assert_whole(&printed, &totals);
+        }
+    }
+}
+
+/// A hundred thousand directed connections of some two hundred packets each: what they take is 4 KiB each at most, and 1 KiB for the matrix alone, beside
+/// what every run takes.
+#[test]
+fn memory_of_a_hundred_thousand_connections() {
+    const OF_EACH: [(&[&str], u64); 2] = [(ANALYZE, 520 * MIB), (MATRIX, 200 * MIB)];
+    let folder = tempfile::tempdir().expect("folder");
+    let capture = folder.path().join("capture.pcap");
+    let options =
+        ibscope_samples::Options { bytes: 2048 * MIB, lids: 1563, qps: 1, ..ibscope_samples::Options::default() };
+    let totals = generate_of(&capture, options);
+    for (arguments, most_bytes) in OF_EACH {
+        let (peak_bytes, printed) = run(arguments, &capture);
+        let measured = format!("{arguments:?}: {} MiB", peak_bytes / MIB);
+        println!("{measured}");
+        assert!(peak_bytes < most_bytes, "{measured}");
         if arguments == MATRIX {
             assert_whole(&printed, &totals);
         }

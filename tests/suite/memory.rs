@@ -1,7 +1,7 @@
 //! Peak memory is bounded by the work under way, the number of connections and the cells of the timeline, not by the size
 //! of the capture.
 
-use ibscope_samples::{Framing, Kind, Totals};
+use ibscope_samples::Totals;
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -24,38 +24,19 @@ const MOST_OF_CONNECTION_BYTES: [(&[&str], u64); 2] = [(ANALYZE, 1920), (MATRIX,
 const ANALYZE_ONE_BIN: &[&str] = &["analyze", "--threads", "2", "--bin", "1h"];
 pub(crate) const MATRIX: &[&str] = &["matrix", "--no-mpi", "--format", "csv", "--threads", "2"];
 
-/// A mirror sink's capture of 64 LIDs in ibdump's layout, written to disk packet by packet.
+/// A mirror sink's capture of 64 LIDs in ibdump's layout.
 pub(crate) fn generate(path: &Path, bytes: u64) -> Totals {
-    let options = ibscope_samples::Options {
-        framing: Framing::Native,
-        kind: Kind::Small,
-        bytes,
-        lids: 64,
-        mirror: 2,
-        seed: 3,
-        ..ibscope_samples::Options::default()
-    };
+    generate_of(path, ibscope_samples::Options { bytes, lids: 64, mirror: 2, ..ibscope_samples::Options::default() })
+}
+
+/// A capture, written to disk packet by packet.
+pub(crate) fn generate_of(path: &Path, options: ibscope_samples::Options) -> Totals {
+    let options = ibscope_samples::Options { seed: 3, ..options };
     let mut out = BufWriter::new(File::create(path).expect("create"));
     let totals = ibscope_samples::generate(&options, &mut out).expect("generate");
     out.flush().expect("write");
-    assert!(totals.file_bytes >= bytes);
+    assert!(totals.file_bytes >= options.bytes);
     totals
-}
-
-/// A capture of one port of 64 LIDs with so many queue pairs at either end of each pair of ports, most of which send a message or two.
-fn generate_connections(path: &Path, qps: u32) {
-    let options = ibscope_samples::Options {
-        framing: Framing::Native,
-        kind: Kind::Small,
-        bytes: 12 * MIB,
-        lids: 64,
-        qps,
-        seed: 3,
-        ..ibscope_samples::Options::default()
-    };
-    let mut out = BufWriter::new(File::create(path).expect("create"));
-    ibscope_samples::generate(&options, &mut out).expect("generate");
-    out.flush().expect("write");
 }
 
 /// Runs the program; its peak resident memory in bytes, and what it printed.
@@ -148,7 +129,9 @@ fn a_connection_takes_little_memory() {
     let folder = tempfile::tempdir().expect("folder");
     let captures = [1, 32].map(|qps| (qps, folder.path().join(format!("{qps}.pcap"))));
     let counts = captures.each_ref().map(|(qps, capture)| {
-        generate_connections(capture, *qps);
+        // One port of 64 LIDs, with so many queue pairs at either end of each pair of ports, most of which send a message or two.
+        let options = ibscope_samples::Options { bytes: 12 * MIB, lids: 64, qps: *qps, ..Default::default() };
+        generate_of(capture, options);
         let profile =
             ibscope::pipeline::analyze(std::slice::from_ref(capture), &ibscope::pipeline::Options::default(), &|_| {});
         profile.expect("analysis").connections.len() as u64

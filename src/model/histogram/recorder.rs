@@ -4,13 +4,14 @@ use super::{FEWEST_BITS, Histogram, KEPT_BITS, bucket, middle};
 use crate::model::Few;
 use serde::{Deserialize, Serialize};
 
-/// Values that are kept as they are, and room for those that come next: in steps that an allocator has blocks of.
-const FIRST_FEW: usize = 6;
-const NEXT_FEW: usize = 4;
-const MOST_FEW: usize = FIRST_FEW + 7 * NEXT_FEW;
-/// Fewest values that are collected before they are sorted in, a search for each would wait for memory at every step; and most.
-const FEWEST_PENDING: usize = 16;
-const MOST_PENDING: usize = 64;
+/// Room that short lists are given at a time: steps that an allocator has blocks of.
+const STEP: usize = 4;
+/// Values that are kept as they are.
+const MOST_FEW: usize = 32;
+/// Buckets among which that of each value is searched. Of more, values are collected and sorted in: a search for each would wait for memory at every step.
+const MOST_SEARCHED: usize = 40;
+/// Values that are collected before they are sorted in.
+const MOST_PENDING: usize = 256;
 
 /// A histogram that grows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,7 +31,7 @@ enum Held {
 /// Many values, or large ones: four bytes for each bucket.
 #[derive(Clone, Debug)]
 struct Counts {
-    /// Buckets with their counts, the first of them sorted.
+    /// Buckets with their counts, the first of them sorted; all of them where they are few.
     counted: Vec<Counted>,
     sorted: u32,
     /// Counts for which these have no room, by bucket.
@@ -47,6 +48,18 @@ struct Counts {
 struct Counted {
     bucket: u16,
     count: u16,
+}
+
+impl Counted {
+    /// Counts more values; what has no room goes beyond.
+    #[inline]
+    fn add(&mut self, more: u16, beyond: &mut Option<Box<Few<u16, u32>>>) {
+        self.count = self.count.checked_add(more).unwrap_or_else(|| {
+            let beyond = beyond.get_or_insert_default().or_default(self.bucket);
+            *beyond = beyond.saturating_add(u32::from(self.count));
+            more
+        });
+    }
 }
 
 // All buckets have a number that fits.
@@ -95,7 +108,7 @@ impl Recorder {
             Held::Values(values) => match u32::try_from(value) {
                 Ok(value) if values.len() < MOST_FEW => {
                     if values.len() == values.capacity() {
-                        values.reserve_exact(if values.is_empty() { FIRST_FEW } else { NEXT_FEW });
+                        values.reserve_exact(STEP);
                     }
                     values.push(value);
                 }
@@ -127,7 +140,6 @@ impl Recorder {
     #[cold]
     fn count(&mut self, values: Vec<u32>, value: u64) {
         let mut counts = Counts::default();
-        counts.counted.reserve_exact(values.len() + FEWEST_PENDING / 2);
         let all = values.into_iter().map(u64::from).chain([value]);
         all.for_each(|value| counts.record(value, u32::from(self.kept_bits)));
         self.held = Held::Counts(Box::new(counts));
@@ -208,20 +220,35 @@ impl Counts {
         self.extremes = (self.extremes.0.min(value), self.extremes.1.max(value));
         self.sum += u128::from(value);
         self.sum_of_squares = self.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
+        let bucket = bucket(value, kept_bits) as u16;
+        if self.counted.len() <= MOST_SEARCHED {
+            return self.count_in_place(bucket);
+        }
         if self.counted.len() == self.counted.capacity() {
             self.make_room();
         }
-        self.counted.push(Counted { bucket: bucket(value, kept_bits) as u16, count: 1 });
+        self.counted.push(Counted { bucket, count: 1 });
+    }
+
+    /// Counts a value of a bucket that stands among few, or is put in its place there.
+    fn count_in_place(&mut self, bucket: u16) {
+        let Self { counted, beyond, .. } = self;
+        let place = counted.partition_point(|counted| counted.bucket < bucket);
+        if let Some(kept) = counted.get_mut(place).filter(|counted| counted.bucket == bucket) {
+            return kept.add(1, beyond);
+        }
+        if counted.len() == counted.capacity() {
+            counted.reserve_exact(STEP);
+        }
+        counted.insert(place, Counted { bucket, count: 1 });
+        self.sorted = counted.len() as u32;
     }
 
     /// Sorts in what has come, and makes room for as much again as is worth a sorting.
     #[inline(never)]
     fn make_room(&mut self) {
-        // A few values need no room for many.
-        if self.counted.len() >= FEWEST_PENDING {
-            self.sort_in();
-        }
-        let room = (self.counted.len() / 2).clamp(FEWEST_PENDING / 2, MOST_PENDING);
+        self.sort_in();
+        let room = (self.counted.len() / 2).min(MOST_PENDING);
         if self.counted.capacity() - self.counted.len() < room {
             self.counted.reserve_exact(room);
         }
@@ -243,11 +270,7 @@ impl Counts {
         counted.dedup_by(|next, kept| {
             let is_same = next.bucket == kept.bucket;
             if is_same {
-                kept.count = kept.count.checked_add(next.count).unwrap_or_else(|| {
-                    let beyond = beyond.get_or_insert_default().or_default(kept.bucket);
-                    *beyond = beyond.saturating_add(u32::from(kept.count));
-                    next.count
-                });
+                kept.add(next.count, beyond);
             }
             is_same
         });
@@ -289,9 +312,9 @@ mod tests {
         /// Against the values themselves, whether they are few or many, small or large, of one list or of two, coarse early or late.
         #[test]
         fn what_it_holds_is_what_came(
-            values in prop::collection::vec(prop_oneof![1u64..4000, 1u64..1 << 34], 0..3 * MOST_FEW),
-            cut in 0usize..3 * MOST_FEW,
-            coarser in (0u32..6, 0u32..6),
+            values in prop::collection::vec(prop_oneof![1u64..4000, 1u64..1 << 34], 0..6 * MOST_FEW),
+            cut in 0usize..6 * MOST_FEW,
+            coarser in (0u32..8, 0u32..8),
         ) {
             let (one, other) = values.split_at(cut.min(values.len()));
             let mut parts = [of(one), of(other)];
