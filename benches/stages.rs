@@ -6,7 +6,7 @@
 
 use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, measurement::WallTime};
 use ibscope::decode::{self, decode};
-use ibscope::model::Batch;
+use ibscope::model::{Batch, Packets};
 use ibscope::pipeline::{self, analyze};
 use ibscope_parsers::frame::{self, Item};
 use ibscope_samples::{Framing, Kind};
@@ -94,7 +94,7 @@ fn decode_batches(group: &mut BenchmarkGroup<'_, WallTime>, bytes: &[u8], record
                 // The batch comes back with its packets, so that no iteration copies it.
                 for slot in &mut batches {
                     let empty = Batch { bytes: Vec::new(), framing: slot.framing.clone(), ..*slot };
-                    let result = decode(std::mem::replace(slot, empty), &options, SHARDS);
+                    let result = decode(std::mem::replace(slot, empty), &options, vec![Packets::default(); SHARDS]);
                     decoded +=
                         black_box(&result.shards).iter().map(|packets| packets.records.len()).sum::<usize>() as u64;
                     *slot = result.batch;

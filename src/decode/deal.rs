@@ -40,16 +40,20 @@ struct Place {
 }
 
 impl Dealer {
-    /// For a batch of so many bytes.
-    pub(super) fn new(shards: usize, batch_bytes: usize) -> Self {
+    /// For a batch of so many bytes, whose packets go to these lists instead of those that are there.
+    pub(super) fn new(mut shards: Vec<Packets>, batch_bytes: usize) -> Self {
         // Room for packets of 128 bytes, twice over because pairs are dealt unevenly.
-        let room = batch_bytes / 64 / shards.max(1);
-        let shard = || Packets { keys: Vec::new(), records: Vec::with_capacity(room) };
+        let room = batch_bytes / 64 / shards.len().max(1);
+        for Packets { keys, records } in &mut shards {
+            keys.clear();
+            records.clear();
+            records.reserve(room);
+        }
         Self {
             near: vec![0; NEAR],
             index: HashTable::with_capacity(FIRST_ROOM),
             places: Vec::with_capacity(FIRST_ROOM),
-            shards: (0..shards.max(1)).map(|_| shard()).collect(),
+            shards,
         }
     }
 

@@ -50,7 +50,7 @@ impl Options {
     }
 }
 
-/// The packets of a batch, dealt to `shards` by the pair of their endpoints: both directions of a pair come to one shard.
+/// The packets of a batch, dealt to shards by the pair of their endpoints: both directions of a pair come to one shard.
 #[derive(Debug)]
 pub struct Decoded {
     /// The batch itself, for payloads.
@@ -65,10 +65,10 @@ pub struct Decoded {
 /// alone, not for all of them at once.
 const RECORDS: usize = 64;
 
-/// Decodes a batch. The framing has accepted its records before (that is how it was cut), so a record that it refuses now
+/// Decodes a batch. `shards` are the lists that its packets are dealt to, one at least; what they hold is dropped. The framing has accepted its records before (that is how it was cut), so a record that it refuses now
 /// cannot be; it would end the batch.
 #[must_use]
-pub fn decode(batch: Batch, options: &Options, shards: usize) -> Decoded {
+pub fn decode(batch: Batch, options: &Options, shards: Vec<Packets>) -> Decoded {
     let mut framing = batch.framing.clone();
     let mut decoder = Decoder {
         bytes: &batch.bytes,
@@ -156,11 +156,7 @@ impl Decoder<'_> {
             counts.counts.outside_window += (before - records.len()) as u64;
         }
         // As they were stamped: corrected, times that differ may become one.
-        for record in records {
-            if let Some(time_ns) = record.time_ns {
-                counts.stamps.add(time_ns, record.original_bytes);
-            }
-        }
+        counts.stamps.add(records.iter().filter_map(|record| Some((record.time_ns?, record.original_bytes))));
     }
 }
 
@@ -222,13 +218,13 @@ fn packet(
     packets: &mut Dealer,
 ) {
     let Brief { location, bth, .. } = brief;
+    let dealt = packets.add((location.src, location.dst), bth.opcode, bth.dest_qp, brief.extension);
     counts.infiniband += 1;
     counts.truncated += u64::from(record.data.len() < location.end());
     counts.unknown_opcode += u64::from(!bth.opcode.is_known());
     // The copy is made where it is needed: the place of most packets then need not be in memory.
     let damage = if options.check_icrc { check(record.data, &{ *location }, counts) } else { Marks::default() };
     let marks = damage.and(health::congestion(record.data, location, bth));
-    let dealt = packets.add((location.src, location.dst), bth.opcode, bth.dest_qp, brief.extension);
     match dealt.kind {
         Kind::Data => {}
         Kind::Management => counts.management += 1,
@@ -269,6 +265,7 @@ fn time_ns(record: &Record<'_>) -> Option<i64> {
 }
 
 /// The times of a batch's records.
+#[derive(Clone, Copy)]
 struct Times {
     /// Of the first and the last record that has one; nothing where `earliest_ns` is above `latest_ns`.
     first_ns: i64,
@@ -285,19 +282,24 @@ impl Times {
 
     /// The next ones, [`PacketRecord::NO_TIME`] where there is none.
     fn add(&mut self, times_ns: &[i64]) {
-        for &time_ns in times_ns {
-            if time_ns == PacketRecord::NO_TIME {
-                self.without += 1;
-                continue;
-            }
-            if self.earliest_ns > self.latest_ns {
-                self.first_ns = time_ns;
-            }
-            self.backwards += u64::from(time_ns < self.last_ns);
-            self.last_ns = time_ns;
-            self.earliest_ns = self.earliest_ns.min(time_ns);
-            self.latest_ns = self.latest_ns.max(time_ns);
+        // By value: the loop then keeps them in registers.
+        *self = times_ns.iter().fold(*self, |times, &time_ns| times.and(time_ns));
+    }
+
+    #[inline]
+    fn and(mut self, time_ns: i64) -> Self {
+        if time_ns == PacketRecord::NO_TIME {
+            self.without += 1;
+            return self;
         }
+        if self.earliest_ns > self.latest_ns {
+            self.first_ns = time_ns;
+        }
+        self.backwards += u64::from(time_ns < self.last_ns);
+        self.last_ns = time_ns;
+        self.earliest_ns = self.earliest_ns.min(time_ns);
+        self.latest_ns = self.latest_ns.max(time_ns);
+        self
     }
 
     fn finish(&self, counts: &mut BatchCounts) {

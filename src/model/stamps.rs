@@ -8,13 +8,35 @@
 struct Run {
     time_ns: i64,
     records: u64,
-    bytes: u64,
+    /// Bytes of the first record, and of those behind it.
     first_bytes: u64,
+    behind_bytes: u64,
 }
 
 impl Run {
+    fn of((time_ns, bytes): (i64, u32)) -> Self {
+        Self { time_ns, records: 1, first_bytes: bytes.into(), behind_bytes: 0 }
+    }
+
     fn and(self, later: &Self) -> Self {
-        Self { records: self.records + later.records, bytes: self.bytes + later.bytes, ..self }
+        Self {
+            records: self.records + later.records,
+            behind_bytes: self.behind_bytes + later.first_bytes + later.behind_bytes,
+            ..self
+        }
+    }
+
+    /// The next record belongs to it, or begins another one: all bits where it does, or none, instead of a branch, since it cannot be foretold.
+    #[inline]
+    fn next(self, record: (i64, u32)) -> Self {
+        let begun = Self::of(record);
+        let belongs = u64::from(self.time_ns == begun.time_ns).wrapping_neg();
+        Self {
+            time_ns: begun.time_ns,
+            records: (self.records & belongs) + 1,
+            first_bytes: self.first_bytes & belongs | begun.first_bytes & !belongs,
+            behind_bytes: (self.behind_bytes + begun.first_bytes) & belongs,
+        }
     }
 }
 
@@ -26,44 +48,54 @@ pub struct Stamps {
     current: Option<Run>,
     /// Records with the time of the one before.
     repeated: u64,
-    /// Most records, and most bytes behind the first, of a run that has ended.
+    /// Most records, and most bytes behind the first, of a run; of the current one so far.
     largest: (u64, u64),
 }
 
 impl Stamps {
-    /// The next record, with its length on the wire.
-    #[inline]
-    pub fn add(&mut self, time_ns: i64, bytes: u32) {
-        let bytes = u64::from(bytes);
-        let next = Run { time_ns, records: 1, bytes, first_bytes: bytes };
-        match &mut self.current {
-            Some(run) if run.time_ns == time_ns => {
-                run.records += 1;
-                run.bytes += bytes;
-                self.repeated += 1;
-            }
-            // Nearly all have a time of their own: a run of one that is not the first has nothing to leave.
-            Some(run) if run.records == 1 && self.first.is_some() => *run = next,
-            _ => {
-                self.close();
-                self.current = Some(next);
+    /// The next records: times, and lengths on the wire.
+    pub fn add(&mut self, records: impl IntoIterator<Item = (i64, u32)>) {
+        let mut records = records.into_iter();
+        if self.first.is_none() {
+            for record in records.by_ref() {
+                let before = self.current;
+                let run = before.map_or_else(|| Run::of(record), |run| run.next(record));
+                self.repeated += u64::from(run.records > 1);
+                self.current = Some(run);
+                self.note((run.records, run.behind_bytes));
+                if before.is_some_and(|before| before.time_ns != run.time_ns) {
+                    self.first = before;
+                    break;
+                }
             }
         }
+        let Some(mut run) = self.current else { return };
+        let (mut repeated, (mut most, mut most_bytes)) = (self.repeated, self.largest);
+        for record in records {
+            run = run.next(record);
+            repeated += u64::from(run.records > 1);
+            most = most.max(run.records);
+            most_bytes = most_bytes.max(run.behind_bytes);
+        }
+        self.current = Some(run);
+        (self.repeated, self.largest) = (repeated, (most, most_bytes));
     }
 
     /// Those that follow in the same input.
     pub fn join(&mut self, later: &Self) {
         let Some(next) = later.first.or(later.current) else { return };
-        match &mut self.current {
+        let run = match self.current {
             Some(run) if run.time_ns == next.time_ns => {
-                *run = run.and(&next);
                 self.repeated += 1;
+                run.and(&next)
             }
             _ => {
                 self.close();
-                self.current = Some(next);
+                next
             }
-        }
+        };
+        self.current = Some(run);
+        self.note((run.records, run.behind_bytes));
         if later.first.is_some() {
             self.close();
             self.current = later.current;
@@ -74,15 +106,14 @@ impl Stamps {
 
     /// Records with the time of the one before; most records with one time, and most bytes that such records have behind the first.
     #[must_use]
-    pub fn together(mut self) -> (u64, u64, u64) {
-        self.close();
+    pub const fn together(&self) -> (u64, u64, u64) {
         (self.repeated, self.largest.0, self.largest.1)
     }
 
+    /// Another run begins.
     fn close(&mut self) {
-        if let Some(run) = self.current.take() {
+        if let Some(run) = self.current {
             self.first.get_or_insert(run);
-            self.note((run.records, run.bytes - run.first_bytes));
         }
     }
 
@@ -101,17 +132,21 @@ mod tests {
         let records = [(1, 9), (2, 100), (2, 10), (2, 20), (3, 5), (3, 50), (4, 7), (4, 1), (4, 2), (4, 3), (5, 99)];
         let all = |records: &[(i64, u32)]| {
             let mut stamps = Stamps::default();
-            records.iter().for_each(|(time_ns, bytes)| stamps.add(*time_ns, *bytes));
+            stamps.add(records.iter().copied());
             stamps
         };
         // 2 + 1 + 3 repeat a time; four at most; the 50 bytes behind the 5 are the most.
         assert_eq!(all(&records).together(), (6, 4, 50));
         for one in 0..=records.len() {
             for other in one..=records.len() {
+                let mut added = all(&records[..one]);
+                added.add(records[one..other].iter().copied());
+                added.add(records[other..].iter().copied());
+                assert_eq!(added, all(&records), "{one}, {other}");
                 let mut joined = all(&records[..one]);
                 joined.join(&all(&records[one..other]));
                 joined.join(&all(&records[other..]));
-                assert_eq!(joined.together(), (6, 4, 50), "{one}, {other}");
+                assert_eq!(joined, all(&records), "{one}, {other}");
             }
         }
         assert_eq!(Stamps::default().together(), (0, 0, 0));

@@ -83,18 +83,33 @@ impl Turn {
     /// The turn of a packet.
     #[must_use]
     #[inline]
-    pub fn of(opcode: Opcode) -> Self {
+    pub const fn of(opcode: Opcode) -> Self {
+        TURNS[opcode.0 as usize]
+    }
+
+    const fn decide(opcode: Opcode) -> Self {
         if opcode.is_ack() {
             Self::Acknowledge
         } else if opcode.is_response() {
             Self::Response
-        } else if opcode.service() == Service::Cnp {
+        } else if matches!(opcode.service(), Service::Cnp) {
             Self::Other
         } else {
             Self::Request
         }
     }
 }
+
+/// By opcode: it is asked for every packet.
+const TURNS: [Turn; 256] = {
+    let mut turns = [Turn::Request; 256];
+    let mut code = 0;
+    while code < turns.len() {
+        turns[code] = Turn::decide(Opcode(code as u8));
+        code += 1;
+    }
+    turns
+};
 
 /// What the flow stage says of one packet.
 #[derive(Clone, Copy, Debug)]

@@ -135,7 +135,7 @@ fn sample(
                 break;
             }
             let draw = |batch: Batch| {
-                let decoded = decode::decode(batch, &decode, 1);
+                let decoded = decode::decode(batch, &decode, vec![Packets::default()]);
                 let drawn = sights[decoded.batch.input as usize].draw(decoded.shards.iter().flat_map(Packets::iter));
                 (decoded.batch, drawn)
             };

@@ -6,6 +6,7 @@ use super::conclude::{Finished, conclude};
 use super::ending::{Ended, InputEnd, SHARDS, ShardEnd, drawn_room};
 use super::merge;
 use super::parts::{self, Head, Rest};
+use super::spares::Spares;
 use super::spill::{Spill, SpillFile};
 use super::{Error, Options, cut, decode_options, pool};
 use crate::align::Sights;
@@ -152,6 +153,7 @@ pub(super) struct Analysis {
     bounds: Bounds,
     /// The packets of a single input by which its clock can be held against that of others later, where they are asked for.
     sights: Option<Sights>,
+    spares: Spares,
 }
 
 struct InputState {
@@ -210,7 +212,12 @@ impl Analysis {
             stamps: Stamps::default(),
             drops: BTreeMap::new(),
         };
-        Self { inputs: (0..inputs).map(|_| input()).collect(), bounds: Bounds::new(options), sights: None }
+        Self {
+            inputs: (0..inputs).map(|_| input()).collect(),
+            bounds: Bounds::new(options),
+            sights: None,
+            spares: Spares::default(),
+        }
     }
 
     /// One round: these pieces are cut and decoded while the packets of those of the round before go on their way.
@@ -221,23 +228,23 @@ impl Analysis {
         options: &decode::Options,
         feed: &mut Feed,
     ) {
-        let sights = self.sights.take();
+        let (sights, spares) = (self.sights.take(), std::mem::take(&mut self.spares));
         let decode = |batch| {
-            let decoded = decode::decode(batch, options, SHARDS);
+            let decoded = decode::decode(batch, options, spares.take());
             let drawn = sights.as_ref().map(|sights| sights.draw(decoded.shards.iter().flat_map(Packets::iter)));
             (decoded, drawn)
         };
         let digest = |feed: &mut Feed| feed.digest(decoded.iter().map(|decoded| &decoded.batch));
         let (next, _) = rayon::join(|| cut(pieces, decode), || rayon::join(|| self.round(decoded), || digest(feed)));
-        self.sights = sights;
+        (self.sights, self.spares) = (sights, spares);
         for used in decoded.drain(..) {
-            feed.recycle(used.batch.bytes);
+            self.recycle(used, feed);
         }
         for (mut piece, receipt) in next {
             let counts = feed.settle(receipt, piece.iter_mut().map(|(decoded, _)| &mut decoded.batch));
             for (own, drawn) in piece {
                 if !counts {
-                    feed.recycle(own.batch.bytes);
+                    self.recycle(own, feed);
                     continue;
                 }
                 if let (Some(sights), Some(drawn)) = (&mut self.sights, drawn) {
@@ -246,6 +253,12 @@ impl Analysis {
                 decoded.push(own);
             }
         }
+    }
+
+    /// Keeps what is used again of a batch.
+    fn recycle(&self, used: Decoded, feed: &Feed) {
+        feed.recycle(used.batch.bytes);
+        self.spares.give(used.shards);
     }
 
     /// What the first input has shown so far.

@@ -43,8 +43,14 @@ impl Bth {
     /// Fewer than 12 bytes are there.
     #[inline]
     pub fn parse(input: &[u8]) -> Result<Self, ParseError> {
-        let bytes = take::<{ Self::LEN }>(input, Layer::Bth)?;
-        Ok(Self {
+        take::<{ Self::LEN }>(input, Layer::Bth).map(|bytes| Self::from_bytes(bytes))
+    }
+
+    /// The header in these bytes.
+    #[expect(clippy::inline_always, reason = "only what is asked for is read")]
+    #[inline(always)]
+    pub(crate) fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        Self {
             opcode: Opcode(bytes[0]),
             solicited: bytes[1] & 0x80 != 0,
             mig_req: bytes[1] & 0x40 != 0,
@@ -56,7 +62,7 @@ impl Bth {
             dest_qp: Qpn::new(u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]])),
             ack_req: bytes[8] & 0x80 != 0,
             psn: Psn::new(u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]])),
-        })
+        }
     }
 
     /// The header as it stands on the wire, reserved bits 0.

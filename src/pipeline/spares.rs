@@ -1,0 +1,28 @@
+//! Lists of packets that are used again: new ones would grow with each batch, and the system would have to give them pages.
+
+use super::ending::SHARDS;
+use crate::model::Packets;
+use std::sync::{Mutex, PoisonError};
+
+/// Packets for which the lists of a batch may have room, of all shards together: some times as many as a batch has. Where traffic goes from one shard to
+/// another with time, the lists of all of them grow.
+const MOST_ROOM: usize = 1 << 16;
+
+/// Lists for batches, each with one for every shard.
+#[derive(Debug, Default)]
+pub(super) struct Spares(Mutex<Vec<Vec<Packets>>>);
+
+impl Spares {
+    /// Old lists, or new ones.
+    pub(super) fn take(&self) -> Vec<Packets> {
+        let old = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        old.unwrap_or_else(|| vec![Packets::default(); SHARDS])
+    }
+
+    /// Takes back what is not needed any longer.
+    pub(super) fn give(&self, shards: Vec<Packets>) {
+        if shards.iter().map(|packets| packets.records.capacity()).sum::<usize>() <= MOST_ROOM {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(shards);
+        }
+    }
+}
