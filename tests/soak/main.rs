@@ -37,16 +37,16 @@ fn memory_is_bounded_on_two_gibibytes() {
     }
 }
 
-/// A hundred thousand directed connections of some two hundred packets each: what they take is 4 KiB each at most, and 1 KiB for the matrix alone, beside
-/// what every run takes.
+/// A hundred thousand directed connections of some two hundred packets each: about 4 KiB each, and 1 KiB for the matrix alone, beside what every run
+/// takes; a fifth is left for what systems differ by.
 #[test]
 fn memory_of_a_hundred_thousand_connections() {
-    const OF_EACH: [(&[&str], u64); 2] = [(ANALYZE, 520 * MIB), (MATRIX, 200 * MIB)];
+    const OF_EACH: [(&[&str], u64); 2] = [(ANALYZE, 500 * MIB), (MATRIX, 170 * MIB)];
     let folder = tempfile::tempdir().expect("folder");
     let capture = folder.path().join("capture.pcap");
     let options =
         ibscope_samples::Options { bytes: 2048 * MIB, lids: 1563, qps: 1, ..ibscope_samples::Options::default() };
-    let totals = generate_of(&capture, options);
+    let totals = generate_of(&capture, &options);
     for (arguments, most_bytes) in OF_EACH {
         let (peak_bytes, printed) = run(arguments, &capture);
         let measured = format!("{arguments:?}: {} MiB", peak_bytes / MIB);

@@ -26,14 +26,13 @@ pub(crate) const MATRIX: &[&str] = &["matrix", "--no-mpi", "--format", "csv", "-
 
 /// A mirror sink's capture of 64 LIDs in ibdump's layout.
 pub(crate) fn generate(path: &Path, bytes: u64) -> Totals {
-    generate_of(path, ibscope_samples::Options { bytes, lids: 64, mirror: 2, ..ibscope_samples::Options::default() })
+    generate_of(path, &ibscope_samples::Options { bytes, lids: 64, mirror: 2, ..ibscope_samples::Options::default() })
 }
 
 /// A capture, written to disk packet by packet.
-pub(crate) fn generate_of(path: &Path, options: ibscope_samples::Options) -> Totals {
-    let options = ibscope_samples::Options { seed: 3, ..options };
+pub(crate) fn generate_of(path: &Path, options: &ibscope_samples::Options) -> Totals {
     let mut out = BufWriter::new(File::create(path).expect("create"));
-    let totals = ibscope_samples::generate(&options, &mut out).expect("generate");
+    let totals = ibscope_samples::generate(options, &mut out).expect("generate");
     out.flush().expect("write");
     assert!(totals.file_bytes >= options.bytes);
     totals
@@ -131,7 +130,7 @@ fn a_connection_takes_little_memory() {
     let counts = captures.each_ref().map(|(qps, capture)| {
         // One port of 64 LIDs, with so many queue pairs at either end of each pair of ports, most of which send a message or two.
         let options = ibscope_samples::Options { bytes: 12 * MIB, lids: 64, qps: *qps, ..Default::default() };
-        generate_of(capture, options);
+        generate_of(capture, &options);
         let profile =
             ibscope::pipeline::analyze(std::slice::from_ref(capture), &ibscope::pipeline::Options::default(), &|_| {});
         profile.expect("analysis").connections.len() as u64

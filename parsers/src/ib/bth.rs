@@ -43,7 +43,7 @@ impl Bth {
     /// Fewer than 12 bytes are there.
     #[inline]
     pub fn parse(input: &[u8]) -> Result<Self, ParseError> {
-        take::<{ Self::LEN }>(input, Layer::Bth).map(|bytes| Self::from_bytes(bytes))
+        take::<{ Self::LEN }>(input, Layer::Bth).map(Self::from_bytes)
     }
 
     /// The header in these bytes.
