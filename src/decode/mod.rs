@@ -65,8 +65,9 @@ pub struct Decoded {
 /// alone, not for all of them at once.
 const RECORDS: usize = 64;
 
-/// Decodes a batch. `shards` are the lists that its packets are dealt to, one at least; what they hold is dropped. The framing has accepted its records before (that is how it was cut), so a record that it refuses now
-/// cannot be; it would end the batch.
+/// Decodes a batch. `shards` are the lists that its packets are dealt to, one at least; what they hold is dropped.
+///
+/// The framing has accepted its records before (that is how it was cut), so a record that it refuses now cannot be; it would end the batch.
 #[must_use]
 pub fn decode(batch: Batch, options: &Options, shards: Vec<Packets>) -> Decoded {
     let mut framing = batch.framing.clone();
