@@ -9,7 +9,7 @@
 use crate::field::{Endpoint, Lid};
 use crate::frame::erf::ErfHeader;
 use crate::frame::{LinkType, Record};
-use crate::ib::{Bth, ICRC_BYTES, Lrh, Opcode, Packet, VCRC_BYTES};
+use crate::ib::{Bth, ICRC_BYTES, Lrh, Packet, VCRC_BYTES};
 use crate::link::{self, Framed, Located, Location, NotInfiniband};
 use crate::{ParseError, Qpn};
 
@@ -142,16 +142,16 @@ fn extension(packet: &Packet<'_>) -> u32 {
 fn transport<const BTH_AT: usize, T: Then>(data: &[u8], location: Location, then: T) -> Option<T::Output> {
     let packet = data.get(..location.end())?;
     let (headers, behind) = packet.get(BTH_AT..)?.split_first_chunk::<{ Bth::LEN }>()?;
-    let (opcode, pad_bytes) = (Opcode(headers[0]), usize::from(headers[1] >> 4 & 3));
+    let Bth { opcode, pad_count, .. } = Bth::from_bytes(headers);
     let (word_at, mask) = opcode.extension_word();
     // Where there is no such word, the ICRC at least stands there.
     let word = behind.get(usize::from(word_at)..)?.first_chunk()?;
     let payload_offset = BTH_AT + Bth::LEN + usize::from(opcode.ext_bytes());
-    let payload_bytes = packet.len().checked_sub(payload_offset + pad_bytes + ICRC_BYTES)?;
+    let payload_bytes = packet.len().checked_sub(payload_offset + usize::from(pad_count) + ICRC_BYTES)?;
     if !opcode.is_known() {
         return None;
     }
-    // Last, so that what it says need not be kept over the questions before.
+    // Read again for the rest of it, so that this need not be kept over the questions before.
     let bth = Bth::from_bytes(headers);
     Some(then.then(Brief {
         location,
@@ -244,6 +244,7 @@ fn native(lrh: [u8; Lrh::LEN], at: usize) -> Option<Location> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ib::Opcode;
     use crate::ib::samples::{ERF, ETHERNET, NATIVE};
     use proptest::prelude::*;
     use std::vec::Vec;

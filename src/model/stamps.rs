@@ -56,18 +56,11 @@ impl Stamps {
     /// The next records: times, and lengths on the wire.
     pub fn add(&mut self, records: impl IntoIterator<Item = (i64, u32)>) {
         let mut records = records.into_iter();
-        if self.first.is_none() {
-            for record in records.by_ref() {
-                let before = self.current;
-                let run = before.map_or_else(|| Run::of(record), |run| run.next(record));
-                self.repeated += u64::from(run.records > 1);
-                self.current = Some(run);
-                self.note((run.records, run.behind_bytes));
-                if before.is_some_and(|before| before.time_ns != run.time_ns) {
-                    self.first = before;
-                    break;
-                }
-            }
+        // The first run has a place of its own: with the second one begins what nearly all records are.
+        while self.first.is_none()
+            && let Some(record) = records.next()
+        {
+            self.join(&Self { current: Some(Run::of(record)), ..Self::default() });
         }
         let Some(mut run) = self.current else { return };
         let (mut repeated, (mut most, mut most_bytes)) = (self.repeated, self.largest);

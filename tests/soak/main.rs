@@ -19,43 +19,41 @@ mod unknown;
 #[allow(dead_code)]
 mod wire;
 
+use ibscope_samples::Totals;
 use memory::{ANALYZE, MATRIX, MIB, MOST_BYTES, assert_whole, generate, generate_of, run};
+use std::path::Path;
+
+/// Each of these commands needs less memory than so many bytes for a capture, and leaves none of it out.
+fn assert_bounded(capture: &Path, totals: &Totals, most_bytes: [(&[&str], u64); 2]) {
+    for (arguments, most_bytes) in most_bytes {
+        let (peak_bytes, printed) = run(arguments, capture);
+        let measured = format!("{arguments:?}: {} MiB", peak_bytes / MIB);
+        println!("{measured}");
+        assert!(peak_bytes < most_bytes, "{measured}");
+        if arguments == MATRIX {
+            assert_whole(&printed, totals);
+        }
+    }
+}
 
 #[test]
 fn memory_is_bounded_on_two_gibibytes() {
     let folder = tempfile::tempdir().expect("folder");
     let capture = folder.path().join("capture.pcap");
     let totals = generate(&capture, 2048 * MIB);
-    for arguments in [ANALYZE, MATRIX] {
-        let (peak_bytes, printed) = run(arguments, &capture);
-        let measured = format!("{arguments:?}: {} MiB", peak_bytes / MIB);
-        println!("{measured}");
-        assert!(peak_bytes < MOST_BYTES, "{measured}");
-        if arguments == MATRIX {
-            assert_whole(&printed, &totals);
-        }
-    }
+    assert_bounded(&capture, &totals, [(ANALYZE, MOST_BYTES), (MATRIX, MOST_BYTES)]);
 }
 
 /// A hundred thousand directed connections of some two hundred packets each: about 4 KiB each, and 1 KiB for the matrix alone, beside what every run
 /// takes; a fifth is left for what systems differ by.
 #[test]
 fn memory_of_a_hundred_thousand_connections() {
-    const OF_EACH: [(&[&str], u64); 2] = [(ANALYZE, 500 * MIB), (MATRIX, 170 * MIB)];
     let folder = tempfile::tempdir().expect("folder");
     let capture = folder.path().join("capture.pcap");
     let options =
         ibscope_samples::Options { bytes: 2048 * MIB, lids: 1563, qps: 1, ..ibscope_samples::Options::default() };
     let totals = generate_of(&capture, &options);
-    for (arguments, most_bytes) in OF_EACH {
-        let (peak_bytes, printed) = run(arguments, &capture);
-        let measured = format!("{arguments:?}: {} MiB", peak_bytes / MIB);
-        println!("{measured}");
-        assert!(peak_bytes < most_bytes, "{measured}");
-        if arguments == MATRIX {
-            assert_whole(&printed, &totals);
-        }
-    }
+    assert_bounded(&capture, &totals, [(ANALYZE, 500 * MIB), (MATRIX, 170 * MIB)]);
 }
 
 #[test]
