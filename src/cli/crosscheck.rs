@@ -52,6 +52,8 @@ enum View {
     Calls,
     /// One-sided operations
     OneSided,
+    /// Messages on the wire of queue pairs whose rank is not identified
+    Unidentified,
 }
 
 /// How a trace is held against the wire.
@@ -147,6 +149,7 @@ pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
             View::Delays => report::delays_csv(&result, out),
             View::Calls => report::calls_csv(&result, out),
             View::OneSided => report::one_sided_csv(&result, out),
+            View::Unidentified => report::unidentified_csv(&result, out),
         },
         Format::Json => report::json(&result, out),
     })?;

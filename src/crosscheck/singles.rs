@@ -3,6 +3,7 @@
 use super::clocks::WireKey;
 use super::moments::Moments;
 use super::trace::Sums;
+use super::wire::Ends;
 use crate::model::{MessageRow, Moved, PacketRecord};
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub struct Singles {
     pub(super) moments: Moments<WireKey>,
-    /// By the rank that the bytes come from and the one that they go to; `None` where it was not looked for.
-    pub(super) rdma: Option<BTreeMap<(u32, u32), Sums>>,
+    /// By the rank that the bytes come from and the one that they go to, where these are identified; `None` where it was not looked for.
+    pub(super) rdma: Option<BTreeMap<Ends, Sums>>,
 }
 
 impl Singles {
@@ -23,9 +24,10 @@ impl Singles {
 
     /// Adds a message.
     pub fn add(&mut self, row: &MessageRow) {
-        let (Some(src), Some(dst)) = (row.src_rank, row.dst_rank) else { return };
+        let (src, dst) = (row.src_rank, row.dst_rank);
         if let Some(identity) = row.identity() {
-            if !identity.collective && row.raw.times_ns.0 != PacketRecord::NO_TIME {
+            let is_timed = !identity.collective && row.raw.times_ns.0 != PacketRecord::NO_TIME;
+            if let Some((src, dst)) = src.zip(dst).filter(|_| is_timed) {
                 self.moments.add((src, dst, identity.context, identity.tag), row.raw.times_ns.0);
             }
             return;
@@ -33,7 +35,7 @@ impl Singles {
         let bytes = row.raw.length_bytes.unwrap_or(0);
         // Operations of no length, by which libraries wait for the ones before, move nothing.
         let Some(rdma) = self.rdma.as_mut().filter(|_| bytes > 0) else { return };
-        let ends: &[(u32, u32)] = match row.raw.moved {
+        let ends: &[Ends] = match row.raw.moved {
             Moved::Write => &[(src, dst)],
             // Its data come from where the request goes to.
             Moved::Read => &[(dst, src)],

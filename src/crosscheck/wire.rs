@@ -1,10 +1,13 @@
 //! What the wire showed, by rank: the profile's streams and traffic.
 
 use super::trace::Sums;
-use crate::model::profile::StreamEnvelope;
+use crate::model::profile::{ConnectionRow, StreamEnvelope, StreamRow};
 use crate::model::{Kind, Profile, RankIndex, StreamSums};
 use ibscope_parsers::mpi::Operation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Ranks of the sender and the receiver, where they are identified.
+pub(super) type Ends = (Option<u32>, Option<u32>);
 
 /// Messages and traffic between ranks.
 #[derive(Clone, Debug, Default)]
@@ -13,8 +16,12 @@ pub(super) struct Wire {
     pub(super) streams: BTreeMap<(u32, u32, Option<StreamEnvelope>, Operation), StreamSums>,
     /// All traffic by sender and receiver.
     pub(super) traffic: BTreeMap<(u32, u32), Traffic>,
-    /// Point-to-point messages of which a rank is not known.
-    pub(super) unknown: Sums,
+    /// Point-to-point messages of which at least one rank is not identified.
+    pub(super) unidentified: BTreeMap<(Ends, Option<StreamEnvelope>), Sums>,
+    /// Messages of collective operations of which at least one rank is not identified.
+    pub(super) unidentified_collectives: Sums,
+    /// Ranks that are identified on at least one queue pair.
+    identified: BTreeSet<u32>,
 }
 
 /// All traffic from one rank to another.
@@ -39,27 +46,19 @@ impl Wire {
     /// `None` where the profile has no streams.
     pub(super) fn of(profile: &Profile) -> Option<Self> {
         let ranks = RankIndex::new(&profile.ranks);
-        let ends: Vec<Option<(u32, u32)>> = profile
-            .connections
-            .iter()
-            .map(|row| {
-                let src = ranks.rank(row.src, row.src_qp)?;
-                let dst = ranks.rank(row.dst, Some(row.dest_qp))?;
-                (row.kind == Kind::Data).then_some((src, dst))
-            })
-            .collect();
+        let data_ends = |row: &ConnectionRow| match row.kind {
+            Kind::Data => (ranks.rank(row.src, row.src_qp), ranks.rank(row.dst, Some(row.dest_qp))),
+            _ => (None, None),
+        };
+        let ends: Vec<Ends> = profile.connections.iter().map(data_ends).collect();
+        let pairs: Vec<Option<(u32, u32)>> = ends.iter().map(|(src, dst)| src.zip(*dst)).collect();
         let mut wire = Self::default();
+        wire.identified.extend(ends.iter().flat_map(|(src, dst)| [*src, *dst]).flatten());
         for row in profile.streams.as_ref()? {
             let Some(&ends) = ends.get(row.connection as usize) else { continue };
-            let sums = row.sums;
-            if let Some((src, dst)) = ends {
-                let key = (src, dst, row.envelope, row.operation);
-                wire.streams.entry(key).and_modify(|stream| stream.merge(sums)).or_insert(sums);
-            } else if row.operation == Operation::PointToPoint {
-                wire.unknown += Sums { messages: sums.messages, bytes: sums.mpi_bytes };
-            }
+            wire.add_stream(ends, row);
         }
-        for (row, pair) in profile.connections.iter().zip(&ends).filter_map(|(row, pair)| Some((row, (*pair)?))) {
+        for (row, pair) in profile.connections.iter().zip(&pairs).filter_map(|(row, pair)| Some((row, (*pair)?))) {
             let traffic = wire.traffic.entry(pair).or_default();
             add(&mut traffic.packets, row.traffic.packets);
             add(&mut traffic.wire_bytes, row.traffic.wire_bytes);
@@ -67,7 +66,7 @@ impl Wire {
             add(&mut traffic.retransmitted_wire_bytes, row.repeats.wire_bytes);
         }
         for row in &profile.health {
-            let Some(Some((src, dst))) = ends.get(row.connection as usize).copied() else { continue };
+            let Some(Some((src, dst))) = pairs.get(row.connection as usize).copied() else { continue };
             // Envelopes are in requests, wherever the data come from.
             let lost = row.health.lost_requests.saturating_add(row.health.open_psns);
             let traffic = wire.traffic.entry((src, dst)).or_default();
@@ -77,6 +76,23 @@ impl Wire {
             }
         }
         Some(wire)
+    }
+
+    fn add_stream(&mut self, ends: Ends, row: &StreamRow) {
+        let sums = Sums { messages: row.sums.messages, bytes: row.sums.mpi_bytes };
+        match (ends, row.operation) {
+            ((Some(src), Some(dst)), _) => {
+                let key = (src, dst, row.envelope, row.operation);
+                self.streams.entry(key).and_modify(|stream| stream.merge(row.sums)).or_insert(row.sums);
+            }
+            (_, Operation::PointToPoint) => *self.unidentified.entry((ends, row.envelope)).or_default() += sums,
+            _ => self.unidentified_collectives += sums,
+        }
+    }
+
+    /// True where a queue pair is known to be this rank's.
+    pub(super) fn is_identified(&self, rank: u32) -> bool {
+        self.identified.contains(&rank)
     }
 
     /// Requests that the capture has missed of some pairs, at most.
