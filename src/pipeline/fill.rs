@@ -1,8 +1,8 @@
 //! Settled sums, and what is believed of them -> the tables of the profile.
 
 use crate::model::profile::{
-    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeated, Repeats, SizeRow, StreamEnvelope,
-    StreamRow, TimelineRow, Traffic,
+    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, PairCoverage, Repeated, Repeats, SizeRow,
+    StreamEnvelope, StreamRow, TimelineRow, Traffic,
 };
 use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, MpiClass, MpiSums};
 use crate::model::{
@@ -48,6 +48,9 @@ pub(super) fn fill(profile: &mut Profile, connections: Vec<Box<ConnectionTotals>
             traffic,
             repeats: connection.repeats,
             stack: belief.stack(key),
+            job: None,
+            one_sided: false,
+            coverage: PairCoverage::default(),
         });
         let health = connection.health.whole();
         let healthy = health == Health::default() && connection.repeats == Repeats::default();

@@ -88,8 +88,8 @@ impl MessageStream {
         });
         (mpi.is_some() || self.with_transport).then(|| MessageRow {
             connection,
-            src_rank: self.ranks.rank(row.src, row.src_qp),
-            dst_rank: self.ranks.rank(row.dst, Some(row.dest_qp)),
+            src_rank: self.ranks.rank(row.src, row.src_qp).map(|rank| rank.rank),
+            dst_rank: self.ranks.rank(row.dst, Some(row.dest_qp)).map(|rank| rank.rank),
             mpi,
             raw,
         })

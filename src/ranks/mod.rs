@@ -195,6 +195,8 @@ fn row(endpoint: Endpoint, qpn: Option<u32>, verdict: Verdict) -> RankRow {
         evidence: verdict.source.name().to_owned(),
         agreeing: verdict.agreeing,
         disagreeing: verdict.disagreeing,
+        job: 1,
+        inferred: verdict.source == Source::Communicator,
     }
 }
 

@@ -9,7 +9,7 @@
 //! The deflated whole takes some ten bytes a cell.
 
 use super::packed::{self, Columns};
-use crate::model::profile::{ConnectionRow, Repeated, Traffic};
+use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Traffic};
 use crate::model::{Kind, Profile};
 use crate::report::who::{By, Label, Who};
 use ibscope_parsers::Endpoint;
@@ -199,6 +199,9 @@ mod tests {
                 traffic: total,
                 repeats: Repeats::default(),
                 stack: (src == 1).then(|| "a library".to_owned()),
+                job: None,
+                one_sided: false,
+                coverage: PairCoverage::default(),
             });
         }
         profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));
