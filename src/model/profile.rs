@@ -457,4 +457,10 @@ pub struct CmRow {
     pub service_id: Option<u64>,
     /// Rank in `MPI_COMM_WORLD` that the sender's private data states (Open MPI's `openib`).
     pub world_rank: Option<u32>,
+    /// Job that the sender's private data states beside its rank.
+    #[serde(default)]
+    pub mpi_job: Option<u32>,
+    /// TCP port number at which the sender listens for connections, stated beside its rank.
+    #[serde(default)]
+    pub mpi_port: Option<u16>,
 }

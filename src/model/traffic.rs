@@ -459,6 +459,8 @@ pub struct Introduction {
     pub number: u32,
     /// The speaker's rank in `MPI_COMM_WORLD`, where it is said.
     pub world_rank: Option<u32>,
+    /// The library's number of the job, where it is said.
+    pub job: Option<u32>,
     /// The speaker's queue pairs for this connection; those of the answer belong to them one by one.
     pub queue_pairs: Vec<Qpn>,
 }

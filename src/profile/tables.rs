@@ -172,6 +172,7 @@ pub(super) fn cm(rows: &[CmRow]) -> PolarsResult<DataFrame> {
         column!(rows, "starting_psn", Option<u32>, |row| row.starting_psn),
         column!(rows, "service_id", Option<u64>, |row| row.service_id),
         column!(rows, "world_rank", Option<u32>, |row| row.world_rank),
+        column!(rows, "mpi_job", Option<u32>, |row| row.mpi_job),
     ];
     DataFrame::new(rows.len(), columns)
 }
@@ -333,6 +334,7 @@ pub(super) fn read_cm(path: &Path, bytes: Vec<u8>) -> Result<Vec<CmRow>, Profile
     let (local, remote) = (table.u32("local_comm_id")?, table.u32("remote_comm_id")?);
     let (qpn, psn, service) = (table.u32("qpn")?, table.u32("starting_psn")?, table.u64("service_id")?);
     let world_rank = table.u32("world_rank")?;
+    let mpi_job = if table.has("mpi_job") { table.u32("mpi_job")? } else { Vec::new() };
     let row = |row: usize| {
         Ok(CmRow {
             time_ns: table.value(&time, row)?,
@@ -345,6 +347,8 @@ pub(super) fn read_cm(path: &Path, bytes: Vec<u8>) -> Result<Vec<CmRow>, Profile
             starting_psn: psn.get(row).copied().flatten(),
             service_id: service.get(row).copied().flatten(),
             world_rank: world_rank.get(row).copied().flatten(),
+            mpi_job: mpi_job.get(row).copied().flatten(),
+            mpi_port: None,
         })
     };
     (0..table.rows()).map(row).collect()
