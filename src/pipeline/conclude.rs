@@ -36,12 +36,12 @@ impl Unsettled {
     fn share(self, shares: &mut [Share]) {
         let Some(share) = shares.get_mut(self.input) else { return };
         for (end, sums) in self.connections.into_iter().zip(self.sums.finish()) {
-            let ConnectionEnd { key, missing, overflowed, partners, mut health } = end;
+            let ConnectionEnd { key, missing, continuity, overflowed, partners, mut health } = end;
             if !self.keeps_vcrc {
                 health.iter_mut().for_each(|health| health.forget(Marks::VCRC_BAD));
             }
             let missing = (missing != Missing::default()).then(|| Box::new(missing));
-            share.add(key, sums, Ending { missing, overflowed, partners, health });
+            share.add(key, sums, Ending { missing, continuity, overflowed, partners, health });
         }
     }
 }
@@ -158,6 +158,7 @@ pub(super) fn conclude(
         wireups: &wireups,
         named: &named,
         introductions: &introductions,
+        is_window: options.from.is_some() || options.to.is_some(),
         names: &options.names,
     };
     let paired = ranks::pair(&witnesses);

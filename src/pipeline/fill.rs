@@ -1,7 +1,7 @@
 //! Settled sums, and what is believed of them -> the tables of the profile.
 
 use crate::model::profile::{
-    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, PairCoverage, Repeated, Repeats, SizeRow,
+    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeated, Repeats, SizeRow,
     StreamEnvelope, StreamRow, TimelineRow, Traffic,
 };
 use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, MpiClass, MpiSums};
@@ -56,7 +56,7 @@ pub(super) fn fill(
             stack: detection.stack(key),
             job: identified.job_of.get(index).copied().flatten(),
             one_sided: identified.one_sided.get(index).copied().unwrap_or(false),
-            coverage: PairCoverage::default(),
+            coverage: identified.coverage.get(index).copied().unwrap_or_default(),
         });
         let health = connection.health.whole();
         let healthy = health == Health::default() && connection.repeats == Repeats::default();

@@ -16,6 +16,7 @@ pub mod rankmap;
 mod cm;
 mod communicators;
 mod component;
+mod coverage;
 mod detection;
 mod infer;
 mod jobs;
@@ -26,7 +27,7 @@ mod reading;
 pub use detection::Detection;
 pub use pairs::{Evidence, Pairs, named, pair};
 
-use crate::model::profile::{CmRow, JobRow, RankRow, UnassignedRow};
+use crate::model::profile::{CmRow, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Introduction, Kind, QueuePair, Wireup};
 use component::{Component, Rank};
@@ -51,6 +52,8 @@ pub struct Witnesses<'a> {
     pub named: &'a [Vec<QueuePair>],
     /// Introductions of Open MPI's `udcm` and of MVAPICH2.
     pub introductions: &'a [Introduction],
+    /// Only a window of the time of the captures was read.
+    pub is_window: bool,
     /// Names of endpoints: those with one name are ports of one node.
     pub names: &'a BTreeMap<Endpoint, String>,
 }
@@ -73,6 +76,8 @@ pub struct Identified {
     pub unassigned: Vec<UnassignedRow>,
     /// The job of each connection, in their order.
     pub job_of: Vec<Option<u32>>,
+    /// How much of each connection the captures hold, in their order.
+    pub coverage: Vec<PairCoverage>,
     /// Connections with one-sided operations, in their order.
     pub one_sided: Vec<bool>,
     /// What the reader has to know, one sentence each.
@@ -85,6 +90,13 @@ type Ranks = BTreeMap<QueuePair, (u32, Rank)>;
 /// Identifies jobs and ranks.
 #[must_use]
 pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
+    let mut identified = jobs_and_ranks(witnesses, paired);
+    let Witnesses { connections, cm, is_window, .. } = *witnesses;
+    identified.coverage = coverage::coverage(connections, cm, paired, &identified.detection, is_window);
+    identified
+}
+
+fn jobs_and_ranks(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
     let connections = witnesses.connections;
     let mut identified = Identified {
         job_of: vec![None; connections.len()],
@@ -353,6 +365,7 @@ mod tests {
             unknown_starts: 0,
             mpi: None,
             missing: None,
+            continuity: Default::default(),
             inputs: Default::default(),
             partners: Default::default(),
             echoes: Default::default(),
