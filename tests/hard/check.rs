@@ -5,7 +5,7 @@
 
 use crate::library::{Owner, Owners, Truth};
 use crate::scene::Scene;
-use ibscope::model::profile::ConnectionRow;
+use ibscope::model::profile::{ConnectionRow, CoverageState};
 use ibscope::model::{Kind, Profile, RankIndex};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,13 +66,18 @@ impl Labels {
     }
 
     fn of(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> Option<(JobLabel, u32)> {
-        Some((None, self.ranks.rank(endpoint, qpn)?))
+        self.ranks.rank(endpoint, qpn).map(|own| (Some(own.job), own.rank))
     }
 }
 
 /// True where the profile says that the numbers of this pair are not complete.
-fn is_marked(_profile: &Profile, _job: JobLabel, _pair: (u32, u32)) -> bool {
-    false
+fn is_marked(profile: &Profile, job: JobLabel, pair: (u32, u32)) -> bool {
+    let labels = Labels::new(profile);
+    let of_pair = |row: &&ConnectionRow| {
+        let ends = (labels.of(row.src, row.src_qp), labels.of(row.dst, Some(row.dest_qp)));
+        row.kind == Kind::Data && ends == (Some((job, pair.0)), Some((job, pair.1)))
+    };
+    profile.connections.iter().filter(of_pair).any(|row| row.coverage.state != CoverageState::Complete)
 }
 
 /// Who may be behind an end of a connection.
