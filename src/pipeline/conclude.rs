@@ -76,8 +76,7 @@ pub(super) fn conclude(
             ));
             (*vcrc_ok, *vcrc_bad) = (0, 0);
         }
-        let times_ns = input.coverage.first_time_ns.zip(input.coverage.last_time_ns);
-        settling.input(times_ns, end.shards.iter().flat_map(ShardEnd::sums));
+        settling.input(end.times_ns, end.shards.iter().flat_map(ShardEnd::sums));
         for ((shard, drawn), unsettled) in end.shards.into_iter().zip(&mut drawn).zip(&mut shards) {
             let keys = shard.keys();
             drawn.extend(shard.drawn.map(|sample| Drawn { input: index, keys: keys.clone(), sample }));

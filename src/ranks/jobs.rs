@@ -28,8 +28,10 @@ const DENSE_PERCENT: usize = 50;
 #[derive(Debug, Default)]
 pub(super) struct Formed<'a> {
     pub(super) jobs: Vec<Job<'a>>,
-    /// Components with ranks whose job is unknown, with the reason.
+    /// Components of MPI whose job is unknown, with the reason.
     pub(super) unclear: Vec<(Component<'a>, String)>,
+    /// Components that do not prove to be MPI, with the reason.
+    pub(super) refused: Vec<(Component<'a>, String)>,
 }
 
 /// A job.
@@ -107,10 +109,8 @@ impl Outline {
 
     /// They cannot be of one job.
     fn contradicts(&self, other: &Self) -> bool {
-        let is_elsewhere = self
-            .ports
-            .iter()
-            .any(|(rank, own)| other.ports.get(rank).is_some_and(|ports| own.is_disjoint(ports)));
+        let is_elsewhere =
+            self.ports.iter().any(|(rank, own)| other.ports.get(rank).is_some_and(|ports| own.is_disjoint(ports)));
         let is_another = self
             .named
             .iter()
@@ -151,9 +151,8 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, processes: &mut Processes
     // Whole jobs first: what is left is part of one of them, or of none.
     let (whole, parts): (Vec<_>, Vec<_>) = outlined.into_iter().partition(|(outline, _)| outline.is_whole());
     for (outline, component) in whole.into_iter().chain(parts) {
-        let possible: Vec<usize> = (0..jobs.len())
-            .filter(|&at| jobs[at].0.touches(&outline) && !jobs[at].0.contradicts(&outline))
-            .collect();
+        let possible: Vec<usize> =
+            (0..jobs.len()).filter(|&at| jobs[at].0.touches(&outline) && !jobs[at].0.contradicts(&outline)).collect();
         let contradict = |&(a, b): &(usize, usize)| jobs[a].0.contradicts(&jobs[b].0);
         let mut pairs = possible.iter().flat_map(|a| possible.iter().map(|b| (*a, *b)));
         if pairs.any(|pair| pair.0 < pair.1 && contradict(&pair)) {
@@ -178,7 +177,7 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, processes: &mut Processes
         let job = Job { components };
         match refusal(&job) {
             None => formed.jobs.push(job),
-            Some(reason) => formed.unclear.extend(job.components.into_iter().map(|own| (own, reason.clone()))),
+            Some(reason) => formed.refused.extend(job.components.into_iter().map(|own| (own, reason.clone()))),
         }
     }
     formed
@@ -257,7 +256,8 @@ pub(super) fn attach<'a>(
     let takers = |family: Family, layout: Option<TagLayout>, ports: &BTreeSet<Endpoint>| -> Vec<usize> {
         let takes = |at: &usize| {
             let (key, own) = &places[*at];
-            key.is_some_and(|key| key.0 == family && layout.is_none_or(|layout| layout == key.1)) && ports.is_subset(own)
+            key.is_some_and(|key| key.0 == family && layout.is_none_or(|layout| layout == key.1))
+                && ports.is_subset(own)
         };
         (0..places.len()).filter(takes).collect()
     };

@@ -129,15 +129,13 @@ fn jobs_and_ranks(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
             }
         }
     }
-    for (own, reason) in &formed.unclear {
-        // Its messages are MPI's, whosoever they are.
-        if own.is_proven() {
-            identified.detection.add(std::slice::from_ref(own));
-        }
+    // Their messages are MPI's, whosoever they are.
+    formed.unclear.iter().for_each(|(own, _)| identified.detection.add(std::slice::from_ref(own)));
+    let mut blocked: BTreeSet<Endpoint> = BTreeSet::new();
+    for (own, reason) in formed.unclear.iter().chain(&formed.refused) {
+        blocked.extend(own.ports.values().flatten());
         ends_of(own, &processes).for_each(|queue_pair| _ = reasons.insert(queue_pair, reason.clone()));
     }
-    let mut blocked: BTreeSet<Endpoint> =
-        formed.unclear.iter().flat_map(|(own, _)| own.ports.values().flatten().copied()).collect();
     for (ends, reason) in unclaimed {
         blocked.extend(ends.iter().map(|queue_pair: &QueuePair| queue_pair.endpoint));
         ends.into_iter().for_each(|queue_pair| _ = reasons.insert(queue_pair, reason.clone()));
@@ -289,10 +287,9 @@ fn unassigned(
     let all: Vec<QueuePair> =
         data_ends(connections, paired).into_iter().filter(|end| !ranks.contains_key(end)).collect();
     if all.len() > MAX_UNASSIGNED {
-        identified.notes.push(format!(
-            "{} queue pairs have no rank; the first {MAX_UNASSIGNED} of them are listed",
-            all.len()
-        ));
+        identified
+            .notes
+            .push(format!("{} queue pairs have no rank; the first {MAX_UNASSIGNED} of them are listed", all.len()));
     }
     all.into_iter().take(MAX_UNASSIGNED).map(row).collect()
 }
@@ -306,7 +303,8 @@ fn rows(connections: &[Box<ConnectionTotals>], paired: &Pairs, ranks: &Ranks) ->
     let mut rows = Vec::new();
     for (endpoint, ends) in &ports {
         let known: Vec<(&QueuePair, &(u32, Rank))> = ends.iter().filter_map(|end| ranks.get_key_value(end)).collect();
-        let kinds: BTreeSet<_> = known.iter().map(|(_, (job, own))| (*job, own.rank, own.evidence.is_inferred())).collect();
+        let kinds: BTreeSet<_> =
+            known.iter().map(|(_, (job, own))| (*job, own.rank, own.evidence.is_inferred())).collect();
         if kinds.len() == 1 && known.len() == ends.len() {
             rows.extend(together(*endpoint, &known));
         } else {
