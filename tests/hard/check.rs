@@ -28,13 +28,15 @@ pub(crate) struct Outcome {
     pub(crate) foreign: Vec<String>,
     /// A complete capture that does not give the truth.
     pub(crate) inexact: Vec<String>,
-    /// The analysis failed.
+    /// The analysis failed: no answer, so no failure where packets are missing.
     pub(crate) failed: Vec<String>,
     /// Queue pairs of other protocols that have the rank of their port.
     pub(crate) foreign_ranks: u64,
     /// Bytes in cells of the right ranks, and those that the captures show.
     pub(crate) right_bytes: u64,
     pub(crate) captured_bytes: u64,
+    /// The case has to be exact, so that even an error is a failure.
+    pub(crate) complete: bool,
 }
 
 impl Outcome {
@@ -75,6 +77,9 @@ fn is_marked(_profile: &Profile, _job: JobLabel, _pair: (u32, u32)) -> bool {
     false
 }
 
+/// Messages and bytes with the right ranks, by the job that the profile gives them.
+type Right = BTreeMap<Pair, BTreeMap<JobLabel, (u64, u64)>>;
+
 /// Who may be behind an end of a connection.
 fn owners_at(owners: &Owners, endpoint: Endpoint, qpn: Option<Qpn>) -> BTreeSet<Owner> {
     match qpn {
@@ -87,10 +92,11 @@ fn owners_at(owners: &Owners, endpoint: Endpoint, qpn: Option<Qpn>) -> BTreeSet<
 
 /// Compares a profile with what is true.
 pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
-    let mut outcome = Outcome::default();
+    let mut outcome = Outcome { complete: scene.complete, ..Outcome::default() };
     let labels = Labels::new(profile);
+    outcome.compare_rank_map(scene, profile);
     let mut sums: BTreeMap<Vec<Pair>, (u64, u64)> = BTreeMap::new();
-    let mut right: BTreeMap<Pair, (u64, u64, JobLabel)> = BTreeMap::new();
+    let mut right = Right::new();
     let mut cells: BTreeMap<(JobLabel, u32, u32), BTreeSet<usize>> = BTreeMap::new();
     for row in profile.connections.iter().filter(|row| row.kind == Kind::Data) {
         let ends = [(row.src, row.src_qp), (row.dst, Some(row.dest_qp))];
@@ -120,7 +126,7 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
             if let [pair] = pairs[..]
                 && (pair.1, pair.2) == (src, dst)
             {
-                let sum = right.entry(pair).or_insert((0, 0, job));
+                let sum = right.entry(pair).or_default().entry(job).or_default();
                 sum.0 += traffic.p2p_messages;
                 sum.1 += traffic.p2p_mpi_bytes;
             }
@@ -184,13 +190,27 @@ impl Outcome {
         }
     }
 
+    /// The rows of the rank map: those of a queue pair and those of a whole endpoint.
+    fn compare_rank_map(&mut self, scene: &Scene, profile: &Profile) {
+        for row in &profile.ranks {
+            let Ok(endpoint) = row.endpoint.parse::<Endpoint>() else { continue };
+            let owners = owners_at(&scene.owners, endpoint, row.qpn.map(Qpn::new));
+            let is_known = row.qpn.is_none() || !owners.is_empty();
+            if is_known && owners.iter().all(|owner| owner.rank != row.rank) {
+                self.wrong_rank
+                    .push(format!("rank map: {} {:?} is {}, not {owners:?}", row.endpoint, row.qpn, row.rank));
+            }
+        }
+    }
+
     /// What has the right ranks: enough, or marked.
-    fn compare_right(&mut self, scene: &Scene, profile: &Profile, right: &BTreeMap<Pair, (u64, u64, JobLabel)>) {
+    fn compare_right(&mut self, scene: &Scene, profile: &Profile, right: &Right) {
         let captured = scene.captured.as_ref().unwrap_or(&scene.truths);
         for (job, truth) in captured.iter().enumerate() {
+            let label = main_label(job, right);
             for (&(src, dst), &(messages, bytes)) in truth {
-                let found = right.get(&(job, src, dst));
-                let (own, own_bytes, label) = found.copied().unwrap_or_default();
+                let found = right.get(&(job, src, dst)).and_then(|labels| labels.get(&label));
+                let (own, own_bytes) = found.copied().unwrap_or_default();
                 self.captured_bytes += bytes;
                 self.right_bytes += own_bytes.min(bytes);
                 if own >= messages && own_bytes >= bytes {
@@ -207,4 +227,16 @@ impl Outcome {
             }
         }
     }
+}
+
+/// The number that a profile gives to most bytes of a job: what has another number is in cells of its own.
+fn main_label(job: usize, right: &Right) -> JobLabel {
+    let mut sums: BTreeMap<JobLabel, (u64, u64)> = BTreeMap::new();
+    for (_, labels) in right.iter().filter(|(pair, _)| pair.0 == job) {
+        for (label, own) in labels {
+            let sum = sums.entry(*label).or_default();
+            *sum = (sum.0 + own.1, sum.1 + own.0);
+        }
+    }
+    sums.into_iter().max_by_key(|(_, sum)| *sum).and_then(|(label, _)| label)
 }

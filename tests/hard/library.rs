@@ -167,11 +167,6 @@ impl Run {
         self.jobs.iter().map(|job| job.truth.clone()).collect()
     }
 
-    /// The numbers of the nodes.
-    pub(crate) fn nodes(&self) -> u8 {
-        self.port_files().iter().map(|file| file.as_bytes()[4] - b'0').max().unwrap_or(0)
-    }
-
     fn learn(&self) -> Result<Reference, String> {
         let sink = self.folder.join("sink.ib.pcap.zst");
         let options = Options { threads: 1, ..Options::default() };
@@ -330,10 +325,10 @@ impl Library {
         library
     }
 
-    /// A job, small ones more often; its name passes the filter.
+    /// A job whose name passes the filter. All are as likely but the largest, which take long.
     pub(crate) fn pick(&self, random: &mut Random, filter: impl Fn(&Run) -> bool) -> Arc<Run> {
         let fitting: Vec<&Arc<Run>> = self.jobs.iter().filter(|run| filter(run)).collect();
-        let weights: Vec<u64> = fitting.iter().map(|run| 100_000_000 / run.size()).collect();
+        let weights: Vec<u64> = fitting.iter().map(|run| 1_000_000 / run.size().max(100_000)).collect();
         let mut at = random.below(weights.iter().sum());
         for (run, weight) in fitting.iter().zip(weights) {
             if at < weight {

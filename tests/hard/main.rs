@@ -74,10 +74,11 @@ fn analyzed(scene: &Scene, folder: &Path) -> Outcome {
         file.write(path).expect("capture");
     }
     let options = Options { threads: 1, xxh3: false, ..Options::default() };
+    let failed = |why: String, complete: bool| Outcome { failed: vec![why], complete, ..Outcome::default() };
     match std::panic::catch_unwind(|| analyze(&paths, &options, &|_| {})) {
         Ok(Ok(profile)) => check::check(scene, &profile),
-        Ok(Err(error)) => Outcome { failed: vec![error.to_string()], ..Outcome::default() },
-        Err(_) => Outcome { failed: vec!["panic".to_owned()], ..Outcome::default() },
+        Ok(Err(error)) => failed(error.to_string(), scene.complete),
+        Err(_) => failed("panic".to_owned(), true),
     }
 }
 
