@@ -43,8 +43,8 @@ impl Wire {
             .connections
             .iter()
             .map(|row| {
-                let src = ranks.rank(row.src, row.src_qp)?;
-                let dst = ranks.rank(row.dst, Some(row.dest_qp))?;
+                let src = ranks.rank(row.src, row.src_qp)?.rank;
+                let dst = ranks.rank(row.dst, Some(row.dest_qp))?.rank;
                 (row.kind == Kind::Data).then_some((src, dst))
             })
             .collect();

@@ -10,7 +10,7 @@ use super::spill;
 use super::{Error, Options};
 use crate::flow::Depth;
 use crate::model::{MessageRow, Profile, RankIndex, RawMessage};
-use crate::ranks::Belief;
+use crate::ranks::Detection;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 pub struct MessageStream {
     profile: Profile,
     ranks: RankIndex,
-    belief: Belief,
+    detection: Detection,
     with_transport: bool,
     sources: Vec<Source>,
     /// The next message of each source, the earliest on top.
@@ -44,11 +44,11 @@ pub fn messages(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<MessageStream, Error> {
     let depth = if with_transport { Depth::TransportMessages } else { Depth::Messages };
-    let Finished { profile, belief, spills } = analysis::run(paths, options, depth, progress)?;
+    let Finished { profile, detection, spills } = analysis::run(paths, options, depth, progress)?;
     let mut stream = MessageStream {
         ranks: RankIndex::new(&profile.ranks),
         profile,
-        belief,
+        detection,
         with_transport,
         sources: Vec::new(),
         next: BinaryHeap::new(),
@@ -82,14 +82,14 @@ impl MessageStream {
         let connection = self.sources[index].connections.get(raw.connection as usize).copied().flatten()?;
         let row = self.profile.connections.get(connection as usize)?;
         let mpi = raw.mpi.and_then(|(form, matching, protocol)| {
-            let (believed, layout) = self.belief.reading(&row.key())?;
-            let identity = matching.identity(layout).filter(|_| believed == form)?;
+            let (detected, layout) = self.detection.reading(&row.key())?;
+            let identity = matching.identity(layout).filter(|_| detected == form)?;
             Some((identity, protocol))
         });
         (mpi.is_some() || self.with_transport).then(|| MessageRow {
             connection,
-            src_rank: self.ranks.rank(row.src, row.src_qp),
-            dst_rank: self.ranks.rank(row.dst, Some(row.dest_qp)),
+            src_rank: self.ranks.rank(row.src, row.src_qp).map(|rank| rank.rank),
+            dst_rank: self.ranks.rank(row.dst, Some(row.dest_qp)).map(|rank| rank.rank),
             mpi,
             raw,
         })

@@ -58,6 +58,8 @@ pub fn parse(path: &std::path::Path, text: &str) -> Result<Vec<RankRow>, TableEr
             evidence: "rankmap".to_owned(),
             agreeing: 0,
             disagreeing: 0,
+            job: 1,
+            inferred: false,
         };
         let other = *places.entry((endpoint, qpn)).or_insert(rank);
         if other != rank {

@@ -90,6 +90,6 @@ pub(super) fn values(src: &Label, dst: &Label, cell: &Cell) -> Value {
 fn value(label: &Label) -> Value {
     match label {
         Label::Rank(rank) => json!(rank),
-        Label::Endpoint(..) | Label::Unknown => json!(label.to_string()),
+        Label::Endpoint(..) | Label::JobRank(_) | Label::Unknown(_) => json!(label.to_string()),
     }
 }

@@ -127,7 +127,7 @@ pub fn latencies(profile: &Profile, apart: Apart) -> BTreeMap<Key, Histogram> {
         // Before there is a queue pair there is no rank to name.
         let label = |endpoint| match apart.by {
             Some(By::Endpoint) => Label::Endpoint(endpoint, profile.names.get(&endpoint).cloned()),
-            _ => Label::Unknown,
+            _ => Label::Unknown(None),
         };
         let pair = apart.by.map(|_| (label(src), label(dst)));
         table.entry(Key { interval, verb: "", from_bytes: None, pair }).or_default().merge(&histogram);

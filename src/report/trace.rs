@@ -143,8 +143,11 @@ impl<'a> Trace<'a> {
     pub fn counters(&mut self) -> Result<io::Result<()>, ReportError> {
         let profile = self.profile;
         let timeline = timeline(profile, By::Rank, Selection::All, None)?;
-        let by =
-            if timeline.bins.iter().any(|bin| matches!(bin.src, Label::Rank(_))) { By::Rank } else { By::Endpoint };
+        let by = if timeline.bins.iter().any(|bin| matches!(bin.src, Label::Rank(_) | Label::JobRank(_))) {
+            By::Rank
+        } else {
+            By::Endpoint
+        };
         let timeline = self::timeline(profile, by, Selection::All, None)?;
         let mut sent: BTreeMap<(Label, i64), u64> = BTreeMap::new();
         for bin in timeline.bins {
@@ -174,7 +177,7 @@ impl<'a> Trace<'a> {
             Label::Rank(rank) => Process::Rank(*rank),
             Label::Endpoint(endpoint, _) => Process::Endpoint(*endpoint),
             // Several endpoints, which nothing tells apart here.
-            Label::Unknown => return Ok(()),
+            Label::JobRank(_) | Label::Unknown(_) => return Ok(()),
         };
         let pid = self.process(&process)?;
         let ts = self.micros(time_ns.max(self.origin_ns));

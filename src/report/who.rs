@@ -1,7 +1,7 @@
 //! Names of senders and receivers: endpoints, or the ranks behind them.
 
 use crate::model::profile::ConnectionRow;
-use crate::model::{Profile, RankIndex};
+use crate::model::{JobRank, Profile, RankIndex};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::fmt;
 
@@ -19,10 +19,12 @@ pub enum By {
 pub enum Label {
     /// A port, with its name from the hosts file.
     Endpoint(Endpoint, Option<String>),
-    /// A rank of `MPI_COMM_WORLD`.
+    /// A rank of `MPI_COMM_WORLD`, of the only job.
     Rank(u32),
-    /// The rank is not known.
-    Unknown,
+    /// A rank of one of several jobs: ranks of different jobs are never added up.
+    JobRank(JobRank),
+    /// The rank is unknown; the job may be known where there are several.
+    Unknown(Option<u32>),
 }
 
 impl Label {
@@ -38,17 +40,38 @@ impl Label {
     /// True where the rank is not known.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {
-        matches!(self, Self::Unknown)
+        matches!(self, Self::Unknown(_))
+    }
+
+    /// The job of the rank where there are several.
+    #[must_use]
+    pub const fn job(&self) -> Option<u32> {
+        match self {
+            Self::JobRank(rank) => Some(rank.job),
+            Self::Unknown(job) => *job,
+            Self::Endpoint(..) | Self::Rank(_) => None,
+        }
+    }
+
+    /// The rank without its job.
+    #[must_use]
+    pub const fn rank(&self) -> Option<u32> {
+        match self {
+            Self::Rank(rank) | Self::JobRank(JobRank { rank, .. }) => Some(*rank),
+            Self::Endpoint(..) | Self::Unknown(_) => None,
+        }
     }
 }
 
-/// The label for programs: never a name.
+/// The label for programs: never a name. Of several jobs, `2.0` is rank 0 of job 2.
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Endpoint(endpoint, _) => write!(f, "{endpoint}"),
             Self::Rank(rank) => write!(f, "{rank}"),
-            Self::Unknown => f.write_str("unknown"),
+            Self::JobRank(JobRank { job, rank }) => write!(f, "{job}.{rank}"),
+            Self::Unknown(None) => f.write_str("unknown"),
+            Self::Unknown(Some(job)) => write!(f, "{job}.unknown"),
         }
     }
 }
@@ -67,18 +90,21 @@ impl<'a> Who<'a> {
 
     /// The sender.
     pub(super) fn sender(&self, connection: &ConnectionRow) -> Label {
-        self.label(connection.src, connection.src_qp)
+        self.label(connection.src, connection.src_qp, connection.job)
     }
 
     /// The receiver.
     pub(super) fn receiver(&self, connection: &ConnectionRow) -> Label {
-        self.label(connection.dst, Some(connection.dest_qp))
+        self.label(connection.dst, Some(connection.dest_qp), connection.job)
     }
 
-    fn label(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> Label {
-        match self.by {
-            By::Endpoint => Label::Endpoint(endpoint, self.profile.names.get(&endpoint).cloned()),
-            By::Rank => self.ranks.rank(endpoint, qpn).map_or(Label::Unknown, Label::Rank),
+    fn label(&self, endpoint: Endpoint, qpn: Option<Qpn>, job: Option<u32>) -> Label {
+        let several = self.profile.jobs.len() > 1;
+        match (self.by, self.ranks.rank(endpoint, qpn)) {
+            (By::Endpoint, _) => Label::Endpoint(endpoint, self.profile.names.get(&endpoint).cloned()),
+            (By::Rank, Some(rank)) if several => Label::JobRank(rank),
+            (By::Rank, Some(rank)) => Label::Rank(rank.rank),
+            (By::Rank, None) => Label::Unknown(job.filter(|_| several)),
         }
     }
 }

@@ -5,7 +5,7 @@ mod latency;
 
 use super::series::Series;
 use super::*;
-use crate::model::profile::{ConnectionRow, Repeated, Repeats, SizeRow, TimelineRow, Traffic};
+use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Repeats, SizeRow, TimelineRow, Traffic};
 use crate::model::{Kind, Profile, SizeClass, SizeOf, SizeSums};
 use crate::report::By;
 use crate::report::Label;
@@ -241,6 +241,9 @@ fn rates() -> Rates {
             traffic: traffic(1_000_002),
             repeats: Repeats::default(),
             stack: None,
+            job: None,
+            one_sided: false,
+            coverage: PairCoverage::default(),
         }],
         timeline: vec![row(0, 1), row(5, 1_000_000), row(19, 1)],
         sizes: [size(SizeOf::Send, 4, 65_536), size(SizeOf::Request, 3, 4096), size(SizeOf::Acknowledge, 1, 64)]

@@ -62,7 +62,7 @@ impl View {
         let is_in_place = |(label, place): (&&Label, u32)| match label {
             Label::Rank(rank) => *rank == place && labels.len() >= self.places.len(),
             Label::Endpoint(..) => true,
-            Label::Unknown => false,
+            Label::JobRank(_) | Label::Unknown(_) => false,
         };
         labels.iter().zip(0..).all(is_in_place).then_some(labels.len() as u32)
     }

@@ -293,7 +293,7 @@ impl Serialize for Column<'_> {
 fn label(label: &Label) -> Value {
     match label {
         Label::Rank(rank) => json!(rank),
-        Label::Endpoint(..) | Label::Unknown => json!(label.to_string()),
+        Label::Endpoint(..) | Label::JobRank(_) | Label::Unknown(_) => json!(label.to_string()),
     }
 }
 

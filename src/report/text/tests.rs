@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::profile::{ConnectionRow, Repeated, Repeats, TimelineRow, Traffic};
+use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Repeats, TimelineRow, Traffic};
 use crate::model::{Coverage, Kind, Profile};
 use crate::report::matrix::matrix;
 use crate::report::timeline::timeline;
@@ -22,6 +22,9 @@ fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
         traffic,
         repeats: Repeats::default(),
         stack: Some("Open MPI".to_owned()),
+        job: None,
+        one_sided: false,
+        coverage: PairCoverage::default(),
     }
 }
 
@@ -47,6 +50,8 @@ fn profile() -> Profile {
         evidence: "envelope".to_owned(),
         agreeing: 4,
         disagreeing: 0,
+        job: 1,
+        inferred: false,
     };
     let mut silent = connection(11, 9, traffic(1));
     silent.stack = None;
