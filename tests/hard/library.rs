@@ -231,14 +231,15 @@ impl Job {
         }
         let index = RankIndex::new(&profile.ranks);
         let found = owners(profile, |row| {
-            let [src, dst] = [index.rank(row.src, row.src_qp)?, index.rank(row.dst, Some(row.dest_qp))?];
+            let [src, dst] = [index.rank(row.src, row.src_qp)?.rank, index.rank(row.dst, Some(row.dest_qp))?.rank];
             let fits = self.nodes.get(&src) == Some(&node(row.src)) && self.nodes.get(&dst) == Some(&node(row.dst));
             fits.then_some([src, dst])
         });
         let mut sums = Truth::new();
         for row in profile.connections.iter().filter(|row| row.traffic.p2p_messages > 0) {
             let pair = index.rank(row.src, row.src_qp).zip(index.rank(row.dst, Some(row.dest_qp)));
-            let sum = sums.entry(pair.ok_or("a rank is not known")?).or_default();
+            let (src, dst) = pair.ok_or("a rank is not known")?;
+            let sum = sums.entry((src.rank, dst.rank)).or_default();
             sum.0 += row.traffic.p2p_messages;
             sum.1 += row.traffic.p2p_mpi_bytes;
         }

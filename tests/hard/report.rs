@@ -85,7 +85,7 @@ fn tables(rows: &[Row]) -> (String, String) {
 fn mean_share(rows: &[&Row]) -> f64 {
     let shown = rows.iter().map(|row| &row.outcome).filter(|outcome| outcome.captured_bytes > 0);
     let shares: Vec<f64> = shown.map(|outcome| outcome.right_bytes as f64 / outcome.captured_bytes as f64).collect();
-    100.0 * shares.iter().sum::<f64>() / shares.len().max(1) as f64
+    100.0 * shares.iter().fold(0.0, |sum, share| sum + share) / shares.len().max(1) as f64
 }
 
 fn cases_csv(rows: &[Row]) -> String {
