@@ -32,8 +32,8 @@ pub use cm::connection_management;
 
 use crate::model::health::Observed;
 use crate::model::{
-    ConnectionKey, Continuity, Introduction, Kind, Missing, MpiMessage, Packet, PacketRecord, Paged, RawMessage, Seen, Start,
-    Timing, Turn, Verb, Wireup,
+    ConnectionKey, Continuity, Introduction, Kind, Missing, MpiMessage, Packet, PacketRecord, Paged, RawMessage, Seen,
+    Start, Timing, Turn, Verb, Wireup,
 };
 use assembly::Assembly;
 use echoes::Echoes;
@@ -180,8 +180,7 @@ impl Connection {
     fn seen_again(&mut self, number: i64, time_ns: i64) {
         let Some(first) = self.first else { return };
         let high = self.ledgers[0].high().unwrap_or(first);
-        self.restarted |=
-            number == first && high > first && time_ns.saturating_sub(self.first_time_ns) >= RESTART_NS;
+        self.restarted |= number == first && high > first && time_ns.saturating_sub(self.first_time_ns) >= RESTART_NS;
     }
 }
 

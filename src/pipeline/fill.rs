@@ -1,8 +1,8 @@
 //! Settled sums, and what is believed of them -> the tables of the profile.
 
 use crate::model::profile::{
-    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeated, Repeats, SizeRow,
-    StreamEnvelope, StreamRow, TimelineRow, Traffic,
+    CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, Repeated, Repeats, SizeRow, StreamEnvelope,
+    StreamRow, TimelineRow, Traffic,
 };
 use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, MpiClass, MpiSums};
 use crate::model::{

@@ -38,11 +38,8 @@ pub(super) fn tcp_port(service_id: u64) -> Option<u16> {
 
 /// The exchanges of which both REQ and REP were captured.
 pub(super) fn exchanges(cm: &[CmRow]) -> Vec<Exchange> {
-    let requests: BTreeMap<_, &CmRow> = cm
-        .iter()
-        .filter(|row| row.message == "REQ")
-        .map(|row| ((row.src, row.dst, row.local_comm_id), row))
-        .collect();
+    let requests: BTreeMap<_, &CmRow> =
+        cm.iter().filter(|row| row.message == "REQ").map(|row| ((row.src, row.dst, row.local_comm_id), row)).collect();
     let exchange = |reply: &CmRow| {
         let request = requests.get(&(reply.dst, reply.src, reply.remote_comm_id?))?;
         Some(Exchange {

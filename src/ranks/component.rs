@@ -124,9 +124,11 @@ impl Component<'_> {
 
     /// Messages of collective operations that the library names.
     pub(super) fn has_named_collectives(&self) -> bool {
-        let mut classes = self.connections.iter().filter_map(|(fit, _)| fit.connection.mpi.as_ref()).flat_map(|seen| {
-            seen.sums.iter().filter_map(|(class, _)| class.operation[self.layout as usize])
-        });
+        let mut classes = self
+            .connections
+            .iter()
+            .filter_map(|(fit, _)| fit.connection.mpi.as_ref())
+            .flat_map(|seen| seen.sums.iter().filter_map(|(class, _)| class.operation[self.layout as usize]));
         classes.any(|operation| !matches!(operation, Operation::PointToPoint | Operation::Collective))
     }
 }

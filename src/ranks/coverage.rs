@@ -39,10 +39,8 @@ pub(super) fn coverage(
     detection: &Detection,
     is_window: bool,
 ) -> Vec<PairCoverage> {
-    let starts: BTreeMap<QueuePair, u32> = cm
-        .iter()
-        .filter_map(|row| Some((QueuePair { endpoint: row.src, qpn: row.qpn? }, row.starting_psn?)))
-        .collect();
+    let starts: BTreeMap<QueuePair, u32> =
+        cm.iter().filter_map(|row| Some((QueuePair { endpoint: row.src, qpn: row.qpn? }, row.starting_psn?))).collect();
     let views = connections.iter().map(|own| View {
         own,
         back: back(connections, &own.key, paired),
@@ -135,7 +133,8 @@ impl View<'_> {
 
     fn datagrams(&self) -> (CoverageState, u64, u64) {
         let votes = self.own.votes();
-        let is_control = votes.enveloped.iter().sum::<u64>() == 0 && self.own.starts() > 0 && self.own.unknown_starts == 0;
+        let is_control =
+            votes.enveloped.iter().sum::<u64>() == 0 && self.own.starts() > 0 && self.own.unknown_starts == 0;
         match self.own.continuity.missing_datagrams {
             Some(missing) => (CoverageState::Complete, missing, 0),
             // Messages by which processes connect are sent again until they arrive.

@@ -29,7 +29,9 @@ pub(super) fn by_port(
     let mut found: Vec<(QueuePair, (u32, Rank))> = Vec::new();
     for (index, connection) in witnesses.connections.iter().enumerate() {
         let receiver = reading::receiver(&connection.key);
-        let Some((sender, _)) = paired.partner(receiver).filter(|_| connection.key.kind == Kind::Data) else { continue };
+        let Some((sender, _)) = paired.partner(receiver).filter(|_| connection.key.kind == Kind::Data) else {
+            continue;
+        };
         let of = |end: &QueuePair| ranks.get(end).or_else(|| alone.get(&end.endpoint)).copied();
         let (Some(from), Some(to)) = (of(&sender), of(&receiver)) else { continue };
         if from.0 != to.0 || from.1.rank == to.1.rank {
@@ -55,18 +57,16 @@ pub(super) fn by_port(
 
 /// Ports at which one rank of one job runs, of jobs that have all ranks up to the highest and one of them per port: there
 /// is one process per port. `blocked` are ports with messages of unknown processes.
-fn ports_of_one_rank(
-    jobs: &[Job<'_>],
-    ranks: &Ranks,
-    blocked: &BTreeSet<Endpoint>,
-) -> BTreeMap<Endpoint, (u32, Rank)> {
+fn ports_of_one_rank(jobs: &[Job<'_>], ranks: &Ranks, blocked: &BTreeSet<Endpoint>) -> BTreeMap<Endpoint, (u32, Rank)> {
     let mut ports: BTreeMap<Endpoint, BTreeMap<(u32, u32), Rank>> = BTreeMap::new();
     for (end, (job, rank)) in ranks {
         ports.entry(end.endpoint).or_default().insert((*job, rank.rank), *rank);
     }
     let is_single = |job: &Job<'_>| {
         let own = job.ports();
-        job.is_whole() && own.is_disjoint(blocked) && own.iter().all(|port| ports.get(port).is_some_and(|own| own.len() == 1))
+        job.is_whole()
+            && own.is_disjoint(blocked)
+            && own.iter().all(|port| ports.get(port).is_some_and(|own| own.len() == 1))
     };
     let single: BTreeSet<u32> = (1..).zip(jobs).filter(|(_, job)| is_single(job)).map(|(number, _)| number).collect();
     let one = |(port, own): (&Endpoint, &BTreeMap<(u32, u32), Rank>)| {
@@ -107,6 +107,5 @@ fn is_one_sided(job: &Job<'_>, witnesses: &Witnesses<'_>, sender: QueuePair, rec
     };
     let from = witnesses.connections.partition_point(|own| own.key.src < receiver.endpoint);
     let same_port = witnesses.connections[from..].iter().take_while(|own| own.key.src == receiver.endpoint);
-    job.family().is_some_and(|(family, _)| family == Family::Ucx)
-        && same_port.filter(back).all(|own| is_bare(own))
+    job.family().is_some_and(|(family, _)| family == Family::Ucx) && same_port.filter(back).all(|own| is_bare(own))
 }

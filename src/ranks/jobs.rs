@@ -107,10 +107,8 @@ impl Outline {
 
     /// They cannot be of one job.
     fn contradicts(&self, other: &Self) -> bool {
-        let is_elsewhere = self
-            .ports
-            .iter()
-            .any(|(rank, own)| other.ports.get(rank).is_some_and(|ports| own.is_disjoint(ports)));
+        let is_elsewhere =
+            self.ports.iter().any(|(rank, own)| other.ports.get(rank).is_some_and(|ports| own.is_disjoint(ports)));
         let is_another = self
             .named
             .iter()
@@ -151,9 +149,8 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, processes: &mut Processes
     // Whole jobs first: what is left is part of one of them, or of none.
     let (whole, parts): (Vec<_>, Vec<_>) = outlined.into_iter().partition(|(outline, _)| outline.is_whole());
     for (outline, component) in whole.into_iter().chain(parts) {
-        let possible: Vec<usize> = (0..jobs.len())
-            .filter(|&at| jobs[at].0.touches(&outline) && !jobs[at].0.contradicts(&outline))
-            .collect();
+        let possible: Vec<usize> =
+            (0..jobs.len()).filter(|&at| jobs[at].0.touches(&outline) && !jobs[at].0.contradicts(&outline)).collect();
         let contradict = |&(a, b): &(usize, usize)| jobs[a].0.contradicts(&jobs[b].0);
         let mut pairs = possible.iter().flat_map(|a| possible.iter().map(|b| (*a, *b)));
         if pairs.any(|pair| pair.0 < pair.1 && contradict(&pair)) {
@@ -257,7 +254,8 @@ pub(super) fn attach<'a>(
     let takers = |family: Family, layout: Option<TagLayout>, ports: &BTreeSet<Endpoint>| -> Vec<usize> {
         let takes = |at: &usize| {
             let (key, own) = &places[*at];
-            key.is_some_and(|key| key.0 == family && layout.is_none_or(|layout| layout == key.1)) && ports.is_subset(own)
+            key.is_some_and(|key| key.0 == family && layout.is_none_or(|layout| layout == key.1))
+                && ports.is_subset(own)
         };
         (0..places.len()).filter(takes).collect()
     };

@@ -289,10 +289,9 @@ fn unassigned(
     let all: Vec<QueuePair> =
         data_ends(connections, paired).into_iter().filter(|end| !ranks.contains_key(end)).collect();
     if all.len() > MAX_UNASSIGNED {
-        identified.notes.push(format!(
-            "{} queue pairs have no rank; the first {MAX_UNASSIGNED} of them are listed",
-            all.len()
-        ));
+        identified
+            .notes
+            .push(format!("{} queue pairs have no rank; the first {MAX_UNASSIGNED} of them are listed", all.len()));
     }
     all.into_iter().take(MAX_UNASSIGNED).map(row).collect()
 }
@@ -306,7 +305,8 @@ fn rows(connections: &[Box<ConnectionTotals>], paired: &Pairs, ranks: &Ranks) ->
     let mut rows = Vec::new();
     for (endpoint, ends) in &ports {
         let known: Vec<(&QueuePair, &(u32, Rank))> = ends.iter().filter_map(|end| ranks.get_key_value(end)).collect();
-        let kinds: BTreeSet<_> = known.iter().map(|(_, (job, own))| (*job, own.rank, own.evidence.is_inferred())).collect();
+        let kinds: BTreeSet<_> =
+            known.iter().map(|(_, (job, own))| (*job, own.rank, own.evidence.is_inferred())).collect();
         if kinds.len() == 1 && known.len() == ends.len() {
             rows.extend(together(*endpoint, &known));
         } else {

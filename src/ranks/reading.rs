@@ -72,10 +72,7 @@ pub(super) fn receiver(key: &ConnectionKey) -> QueuePair {
 }
 
 /// Connections of which nearly all messages fit one form, as do those that come back, where it is known what comes back.
-pub(super) fn fitting_connections<'a>(
-    connections: &'a [Box<ConnectionTotals>],
-    paired: &Pairs,
-) -> Vec<Fitting<'a>> {
+pub(super) fn fitting_connections<'a>(connections: &'a [Box<ConnectionTotals>], paired: &Pairs) -> Vec<Fitting<'a>> {
     let all = connections.iter().enumerate();
     let fit: Vec<Fitting<'_>> =
         all.filter_map(|(index, own)| Some(Fitting { index, connection: own, form: fitting(own)? })).collect();

@@ -5,8 +5,7 @@
 
 use crate::library::{Owner, Owners, Truth};
 use crate::scene::Scene;
-use ibscope::model::profile::ConnectionRow;
-use ibscope::model::profile::CoverageState;
+use ibscope::model::profile::{ConnectionRow, CoverageState};
 use ibscope::model::{JobRank, Kind, Profile, RankIndex};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
