@@ -1,12 +1,12 @@
 //! The invariants: what a profile says of a scene, compared with what is true.
 //!
-//! `Labels` and `is_marked` are the only places that know how a profile names jobs and incomplete
-//! numbers.
+//! A cell is a sender and a receiver of one job, as the profile labels them. Only `Labels` knows how a
+//! profile names ranks and jobs.
 
 use crate::library::{Owner, Owners, Truth};
 use crate::scene::Scene;
 use ibscope::model::profile::{ConnectionRow, CoverageState};
-use ibscope::model::{Kind, Profile, RankIndex};
+use ibscope::model::{JobRank, Kind, Profile, RankIndex};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,13 +28,15 @@ pub(crate) struct Outcome {
     pub(crate) foreign: Vec<String>,
     /// A complete capture that does not give the truth.
     pub(crate) inexact: Vec<String>,
-    /// The analysis failed.
+    /// The analysis failed: no answer, so no failure where packets are missing.
     pub(crate) failed: Vec<String>,
     /// Queue pairs of other protocols that have the rank of their port.
     pub(crate) foreign_ranks: u64,
     /// Bytes in cells of the right ranks, and those that the captures show.
     pub(crate) right_bytes: u64,
     pub(crate) captured_bytes: u64,
+    /// The case has to be exact, so that even an error is a failure.
+    pub(crate) complete: bool,
 }
 
 impl Outcome {
@@ -57,8 +59,8 @@ struct Labels {
     ranks: RankIndex,
 }
 
-/// Number of a job in a profile; `None` where the profile has no numbers.
-type JobLabel = Option<u32>;
+/// Number of a job in a profile.
+type JobLabel = u32;
 
 impl Labels {
     fn new(profile: &Profile) -> Self {
@@ -66,18 +68,21 @@ impl Labels {
     }
 
     fn of(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> Option<(JobLabel, u32)> {
-        self.ranks.rank(endpoint, qpn).map(|own| (Some(own.job), own.rank))
+        let JobRank { job, rank } = self.ranks.rank(endpoint, qpn)?;
+        Some((job, rank))
     }
 }
 
-/// True where the profile says that the numbers of this pair are not complete.
-fn is_marked(profile: &Profile, job: JobLabel, pair: (u32, u32)) -> bool {
-    let labels = Labels::new(profile);
-    let of_pair = |row: &&ConnectionRow| {
-        let ends = (labels.of(row.src, row.src_qp), labels.of(row.dst, Some(row.dest_qp)));
-        row.kind == Kind::Data && ends == (Some((job, pair.0)), Some((job, pair.1)))
-    };
-    profile.connections.iter().filter(of_pair).any(|row| row.coverage.state != CoverageState::Complete)
+/// Messages with the right ranks, by the job that the profile gives them.
+type Right = BTreeMap<Pair, BTreeMap<JobLabel, Cell>>;
+
+/// What a cell shows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    messages: u64,
+    bytes: u64,
+    /// Its coverage is not complete.
+    is_marked: bool,
 }
 
 /// Who may be behind an end of a connection.
@@ -92,10 +97,11 @@ fn owners_at(owners: &Owners, endpoint: Endpoint, qpn: Option<Qpn>) -> BTreeSet<
 
 /// Compares a profile with what is true.
 pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
-    let mut outcome = Outcome::default();
+    let mut outcome = Outcome { complete: scene.complete, ..Outcome::default() };
     let labels = Labels::new(profile);
+    outcome.compare_rank_map(scene, profile);
     let mut sums: BTreeMap<Vec<Pair>, (u64, u64)> = BTreeMap::new();
-    let mut right: BTreeMap<Pair, (u64, u64, JobLabel)> = BTreeMap::new();
+    let mut right = Right::new();
     let mut cells: BTreeMap<(JobLabel, u32, u32), BTreeSet<usize>> = BTreeMap::new();
     for row in profile.connections.iter().filter(|row| row.kind == Kind::Data) {
         let ends = [(row.src, row.src_qp), (row.dst, Some(row.dest_qp))];
@@ -121,25 +127,29 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
         let sum = sums.entry(pairs.clone()).or_default();
         sum.0 += traffic.p2p_messages;
         sum.1 += traffic.p2p_mpi_bytes;
-        if let (Some((job, src)), Some((_, dst))) = (src_label, dst_label) {
-            if let [pair] = pairs[..]
-                && (pair.1, pair.2) == (src, dst)
-            {
-                let sum = right.entry(pair).or_insert((0, 0, job));
-                sum.0 += traffic.p2p_messages;
-                sum.1 += traffic.p2p_mpi_bytes;
-            }
-            if traffic.p2p_messages + traffic.collective_messages > 0 {
-                let jobs: BTreeSet<usize> = pairs.iter().map(|pair| pair.0).collect();
-                if let [true_job] = jobs.into_iter().collect::<Vec<_>>()[..] {
-                    cells.entry((job, src, dst)).or_default().insert(true_job);
-                }
-            }
+        let (Some((job, src)), Some((dst_job, dst))) = (src_label, dst_label) else { continue };
+        if job != dst_job || row.job.is_some_and(|own| own != job) {
+            outcome.added_up.push(format!("{}: jobs {job}, {dst_job} and {:?}", name(row), row.job));
+            continue;
+        }
+        if let [pair] = pairs[..]
+            && (pair.1, pair.2) == (src, dst)
+        {
+            let cell = right.entry(pair).or_default().entry(job).or_default();
+            cell.messages += traffic.p2p_messages;
+            cell.bytes += traffic.p2p_mpi_bytes;
+            cell.is_marked |= row.coverage.state != CoverageState::Complete;
+        }
+        let jobs: BTreeSet<usize> = pairs.iter().map(|pair| pair.0).collect();
+        if let [true_job] = jobs.into_iter().collect::<Vec<_>>()[..]
+            && traffic.p2p_messages + traffic.collective_messages > 0
+        {
+            cells.entry((job, src, dst)).or_default().insert(true_job);
         }
     }
     outcome.compare_sums(scene, &sums);
     outcome.compare_cells(&cells);
-    outcome.compare_right(scene, profile, &right);
+    outcome.compare_right(scene, &right);
     outcome
 }
 
@@ -178,38 +188,63 @@ impl Outcome {
         let mut numbers: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
         for ((label, src, dst), jobs) in cells {
             if jobs.len() > 1 {
-                self.added_up.push(format!("cell {src} -> {dst} of job {label:?} holds jobs {jobs:?}"));
+                self.added_up.push(format!("cell {src} -> {dst} of job {label} holds jobs {jobs:?}"));
             }
-            if let Some(label) = label {
-                numbers.entry(*label).or_default().extend(jobs);
-            }
+            numbers.entry(*label).or_default().extend(jobs);
         }
         for (label, jobs) in numbers.iter().filter(|(_, jobs)| jobs.len() > 1) {
             self.added_up.push(format!("job {label} is jobs {jobs:?}"));
         }
     }
 
+    /// The rows of the rank map: those of a queue pair and those of a whole endpoint.
+    fn compare_rank_map(&mut self, scene: &Scene, profile: &Profile) {
+        for row in &profile.ranks {
+            let Ok(endpoint) = row.endpoint.parse::<Endpoint>() else { continue };
+            let owners = owners_at(&scene.owners, endpoint, row.qpn.map(Qpn::new));
+            let is_known = row.qpn.is_none() || !owners.is_empty();
+            if is_known && owners.iter().all(|owner| owner.rank != row.rank) {
+                self.wrong_rank
+                    .push(format!("rank map: {} {:?} is {}, not {owners:?}", row.endpoint, row.qpn, row.rank));
+            }
+        }
+    }
+
     /// What has the right ranks: enough, or marked.
-    fn compare_right(&mut self, scene: &Scene, profile: &Profile, right: &BTreeMap<Pair, (u64, u64, JobLabel)>) {
+    fn compare_right(&mut self, scene: &Scene, right: &Right) {
         let captured = scene.captured.as_ref().unwrap_or(&scene.truths);
         for (job, truth) in captured.iter().enumerate() {
+            let label = main_label(job, right);
             for (&(src, dst), &(messages, bytes)) in truth {
-                let found = right.get(&(job, src, dst));
-                let (own, own_bytes, label) = found.copied().unwrap_or_default();
+                let found = right.get(&(job, src, dst)).and_then(|labels| labels.get(&label?));
+                let cell = found.copied().unwrap_or_default();
                 self.captured_bytes += bytes;
-                self.right_bytes += own_bytes.min(bytes);
-                if own >= messages && own_bytes >= bytes {
+                self.right_bytes += cell.bytes.min(bytes);
+                if cell.messages >= messages && cell.bytes >= bytes {
                     continue;
                 }
+                let Cell { messages: own, bytes: own_bytes, is_marked } = cell;
                 let text =
                     format!("job {job}: {src} -> {dst}: {own} messages, {own_bytes} bytes of {messages}, {bytes}");
                 if scene.complete {
                     self.inexact.push(text.clone());
                 }
-                if found.is_some() && !is_marked(profile, label, (src, dst)) {
+                if found.is_some() && !is_marked {
                     self.silent.push(text);
                 }
             }
         }
     }
+}
+
+/// The number that a profile gives to most bytes of a job: what has another number is in cells of its own.
+fn main_label(job: usize, right: &Right) -> Option<JobLabel> {
+    let mut sums: BTreeMap<JobLabel, (u64, u64)> = BTreeMap::new();
+    for (_, labels) in right.iter().filter(|(pair, _)| pair.0 == job) {
+        for (label, own) in labels {
+            let sum = sums.entry(*label).or_default();
+            *sum = (sum.0 + own.bytes, sum.1 + own.messages);
+        }
+    }
+    sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(label, _)| label)
 }

@@ -167,11 +167,6 @@ impl Run {
         self.jobs.iter().map(|job| job.truth.clone()).collect()
     }
 
-    /// The numbers of the nodes.
-    pub(crate) fn nodes(&self) -> u8 {
-        self.port_files().iter().map(|file| file.as_bytes()[4] - b'0').max().unwrap_or(0)
-    }
-
     fn learn(&self) -> Result<Reference, String> {
         let sink = self.folder.join("sink.ib.pcap.zst");
         let options = Options { threads: 1, ..Options::default() };
@@ -242,9 +237,9 @@ impl Job {
         });
         let mut sums = Truth::new();
         for row in profile.connections.iter().filter(|row| row.traffic.p2p_messages > 0) {
-            let rank = |end, qpn| index.rank(end, qpn).map(|own| own.rank);
-            let pair = rank(row.src, row.src_qp).zip(rank(row.dst, Some(row.dest_qp)));
-            let sum = sums.entry(pair.ok_or("a rank is not known")?).or_default();
+            let pair = index.rank(row.src, row.src_qp).zip(index.rank(row.dst, Some(row.dest_qp)));
+            let (src, dst) = pair.ok_or("a rank is not known")?;
+            let sum = sums.entry((src.rank, dst.rank)).or_default();
             sum.0 += row.traffic.p2p_messages;
             sum.1 += row.traffic.p2p_mpi_bytes;
         }
@@ -331,10 +326,10 @@ impl Library {
         library
     }
 
-    /// A job, small ones more often; its name passes the filter.
+    /// A job whose name passes the filter. All are as likely but the largest, which take long.
     pub(crate) fn pick(&self, random: &mut Random, filter: impl Fn(&Run) -> bool) -> Arc<Run> {
         let fitting: Vec<&Arc<Run>> = self.jobs.iter().filter(|run| filter(run)).collect();
-        let weights: Vec<u64> = fitting.iter().map(|run| 100_000_000 / run.size()).collect();
+        let weights: Vec<u64> = fitting.iter().map(|run| 1_000_000 / run.size().max(100_000)).collect();
         let mut at = random.below(weights.iter().sum());
         for (run, weight) in fitting.iter().zip(weights) {
             if at < weight {

@@ -17,7 +17,9 @@ pub(crate) struct Row {
 impl Row {
     /// Everything that does not hold, with its kind.
     pub(crate) fn failures(&self) -> impl Iterator<Item = (&'static str, &String)> {
-        self.outcome.kinds().into_iter().flat_map(|(kind, texts)| texts.iter().map(move |text| (kind, text)))
+        let counts = |kind: &str| kind != "error" || self.outcome.complete;
+        let kinds = self.outcome.kinds().into_iter().filter(move |(kind, _)| counts(kind));
+        kinds.flat_map(|(kind, texts)| texts.iter().map(move |text| (kind, text)))
     }
 }
 
@@ -39,8 +41,8 @@ pub(crate) fn print(library: &Library, rows: &[Row], verbose: bool) {
 
 fn print_case(row: &Row) {
     println!("{}: {}", row.case, row.about);
-    for (kind, text) in row.failures() {
-        println!("    {kind}: {text}");
+    for (kind, texts) in row.outcome.kinds() {
+        texts.iter().for_each(|text| println!("    {kind}: {text}"));
     }
     let Outcome { right_bytes, captured_bytes, .. } = row.outcome;
     println!("    {right_bytes} of {captured_bytes} bytes have the right ranks");
@@ -49,11 +51,13 @@ fn print_case(row: &Row) {
 /// By class: cases, cases with each kind of failure, share of the bytes with the right ranks.
 fn tables(rows: &[Row]) -> (String, String) {
     let kinds: Vec<&str> = Outcome::default().kinds().iter().map(|(kind, _)| *kind).collect();
-    let mut csv =
-        format!("class,cases,{},right_bytes,captured_bytes,other_with_ranks\n", kinds.join(",").replace(' ', "_"));
+    let mut csv = format!(
+        "class,cases,{},right_bytes,captured_bytes,mean_share,other_with_ranks\n",
+        kinds.join(",").replace(' ', "_")
+    );
     let mut table = format!("{:<28} {:>6}", "class", "cases");
     kinds.iter().for_each(|kind| write!(table, " {kind:>16}").expect("text"));
-    writeln!(table, " {:>12} {:>16}", "right bytes", "other with ranks").expect("text");
+    writeln!(table, " {:>12} {:>12} {:>16}", "right bytes", "mean", "other with ranks").expect("text");
     for class in cases::ALL {
         let own: Vec<&Row> = rows.iter().filter(|row| row.class == class.name).collect();
         if own.is_empty() {
@@ -66,13 +70,22 @@ fn tables(rows: &[Row]) -> (String, String) {
         let (right, captured) = (sum(|outcome| outcome.right_bytes), sum(|outcome| outcome.captured_bytes));
         let foreign = own.iter().filter(|row| row.outcome.foreign_ranks > 0).count();
         let share = 100.0 * right as f64 / captured.max(1) as f64;
+        let mean = mean_share(&own);
         write!(table, "{:<28} {:>6}", class.name, own.len()).expect("text");
         counts.iter().for_each(|count| write!(table, " {count:>16}").expect("text"));
-        writeln!(table, " {share:>10.2} % {foreign:>16}").expect("text");
+        writeln!(table, " {share:>10.2} % {mean:>10.2} % {foreign:>16}").expect("text");
         let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
-        writeln!(csv, "{},{},{},{right},{captured},{foreign}", class.name, own.len(), counts.join(",")).expect("text");
+        writeln!(csv, "{},{},{},{right},{captured},{mean:.3},{foreign}", class.name, own.len(), counts.join(","))
+            .expect("text");
     }
     (table, csv)
+}
+
+/// Mean over the cases that show any message, in percent: small runs count as much as large ones.
+fn mean_share(rows: &[&Row]) -> f64 {
+    let shown = rows.iter().map(|row| &row.outcome).filter(|outcome| outcome.captured_bytes > 0);
+    let shares: Vec<f64> = shown.map(|outcome| outcome.right_bytes as f64 / outcome.captured_bytes as f64).collect();
+    100.0 * shares.iter().fold(0.0, |sum, share| sum + share) / shares.len().max(1) as f64
 }
 
 fn cases_csv(rows: &[Row]) -> String {

@@ -140,7 +140,7 @@ pub(crate) fn cast_in(
     (Cast::of(&run, form), format!("{} {form:?}", run.name))
 }
 
-/// Cuts files that are sinks: ports of their own are put into one file first.
+/// The captures as one file: those of ports merged by time, as a sink has them.
 pub(crate) fn one_file(cast: &Cast) -> Recording {
     if cast.files.len() == 1 { cast.files[0].clone() } else { combine::merge(&cast.files) }
 }

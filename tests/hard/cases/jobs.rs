@@ -7,6 +7,7 @@ use crate::scene::{Cast, Scene, cast, cast_in};
 use ibscope_parsers::Endpoint;
 use ibscope_samples::Random;
 use ibscope_samples::hard::rewrite::lid;
+use ibscope_samples::hard::split::shuffle;
 use std::collections::BTreeMap;
 
 fn one_job(run: &Run) -> bool {
@@ -25,12 +26,16 @@ fn second(library: &Library, random: &mut Random, form: Form, filter: impl Fn(&R
     (cast.renamed(&rewrite), about)
 }
 
-/// Moves a job to nodes that the runs do not use.
-fn moved_away(cast: Cast) -> Cast {
-    let away = |port: Endpoint| match port.lid() {
+/// A port that the runs do not use.
+fn away(port: Endpoint) -> Endpoint {
+    match port.lid() {
         Some(own) => lid(own.0 + 100),
         None => Endpoint::from_ipv4((port.low_bits() as u32 + 20).to_be_bytes()),
-    };
+    }
+}
+
+/// Moves a job to nodes that the runs do not use.
+fn moved_away(cast: Cast) -> Cast {
     let moved: BTreeMap<Endpoint, Endpoint> = ports(cast.form).into_iter().map(|port| (port, away(port))).collect();
     let rewrite = move_hosts(&cast, &moved);
     cast.renamed(&rewrite)
@@ -57,6 +62,41 @@ pub(super) fn copies(library: &Library, random: &mut Random, _: usize) -> Scene 
     rewrite.identity = 1 + random.below(0x7FFF) as u32;
     let other = beside(&first, first.clone().renamed(&rewrite), random);
     first.with(other).scene(format!("{about} and a copy of it"))
+}
+
+/// Moves the nodes of a job to any of eight, so that it may share some of them with another job.
+fn moved_anywhere(cast: Cast, random: &mut Random) -> Cast {
+    let near = ports(cast.form).into_iter().take(4).collect::<Vec<_>>();
+    let mut to: Vec<Endpoint> = near.iter().copied().chain(near.iter().map(|port| away(*port))).collect();
+    shuffle(&mut to, random);
+    let moved = near.into_iter().zip(to).collect();
+    let rewrite = move_hosts(&cast, &moved);
+    cast.renamed(&rewrite)
+}
+
+fn one_rail(run: &Run) -> bool {
+    one_job(run) && !run.name.contains("multirail")
+}
+
+/// Two or three jobs whose nodes overlap or not.
+pub(super) fn anywhere(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (mut all, mut about) = cast(library, random, one_rail);
+    for _ in 0..=random.below(2) {
+        let (other, other_about) = second(library, random, all.form, one_rail);
+        let other = beside(&all, moved_anywhere(other, random), random);
+        all = all.with(other);
+        about += &format!(", {other_about}");
+    }
+    all.scene(format!("{about} on nodes that may overlap"))
+}
+
+/// One job after the other on the same nodes: another program of the same user.
+pub(super) fn queue(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (first, about) = cast(library, random, one_job);
+    let (other, other_about) = second(library, random, first.form, one_job);
+    let gap_ns = 100_000_000 + random.below(60_000_000_000);
+    let other = other.starting_at(first.span_ns().1 + gap_ns);
+    first.with(other).scene(format!("{about}, then {other_about} after {gap_ns} ns"))
 }
 
 /// One job after the other, nodes permuted.

@@ -1,7 +1,8 @@
 //! The same traffic under other names: queue pair numbers, nodes, rails, several LIDs per port.
 
+use super::partial::windowed;
 use crate::library::{Form, Library, ports};
-use crate::scene::{Cast, Scene, cast};
+use crate::scene::{Cast, Scene, cast, cast_in};
 use ibscope_parsers::Endpoint;
 use ibscope_samples::Random;
 use ibscope_samples::hard::rewrite::{End, Rewrite, lid};
@@ -29,6 +30,14 @@ pub(super) fn renumber(cast: &Cast, random: &mut Random) -> Rewrite {
         ends.insert((endpoint, qpn), (endpoint, renamed));
     }
     Rewrite { ends, senders: cast.senders.clone(), ..Rewrite::default() }
+}
+
+/// Several ports or LIDs per process, and a part of the run.
+pub(super) fn in_a_window(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) =
+        if random.below(2) == 0 { on_two_rails(library, random) } else { on_four_lids(library, random) };
+    let kind = random.below(3);
+    windowed(cast, &about, kind, random)
 }
 
 pub(super) fn renumbered(library: &Library, random: &mut Random, _: usize) -> Scene {
@@ -73,8 +82,13 @@ pub(super) fn permuted(library: &Library, random: &mut Random, _: usize) -> Scen
     cast.renamed(&rewrite).scene(format!("{about}, {moved:?}"))
 }
 
-/// Half of the connections of each process use a second port.
 pub(super) fn second_rail(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = on_two_rails(library, random);
+    cast.scene(about)
+}
+
+/// Half of the connections of each process use a second port.
+fn on_two_rails(library: &Library, random: &mut Random) -> (Cast, String) {
     let (cast, about) = cast(library, random, |run| !run.name.contains("multirail"));
     let other = |endpoint: Endpoint| match endpoint.lid() {
         Some(own) => lid(own.0 + 16),
@@ -94,12 +108,17 @@ pub(super) fn second_rail(library: &Library, random: &mut Random, _: usize) -> S
         moved += usize::from(is_moved);
     }
     let rewrite = Rewrite { ends, senders: cast.senders.clone(), ..Rewrite::default() };
-    cast.renamed(&rewrite).scene(format!("{about}, {moved} connections on rail 1"))
+    (cast.renamed(&rewrite), format!("{about}, {moved} connections on rail 1"))
+}
+
+pub(super) fn lmc(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = on_four_lids(library, random);
+    cast.scene(about)
 }
 
 /// Four LIDs per port: each queue pair uses one of them.
-pub(super) fn lmc(library: &Library, random: &mut Random, _: usize) -> Scene {
-    let (cast, about) = crate::scene::cast_in(library, random, Form::Sink, |_| true);
+fn on_four_lids(library: &Library, random: &mut Random) -> (Cast, String) {
+    let (cast, about) = cast_in(library, random, Form::Sink, |_| true);
     let base = |endpoint: Endpoint| endpoint.lid().map_or(endpoint, |own| lid(own.0 * 4));
     let ends = all_ends(&cast).into_iter().map(|(endpoint, qpn)| {
         let path = random.below(4) as u16;
@@ -108,5 +127,5 @@ pub(super) fn lmc(library: &Library, random: &mut Random, _: usize) -> Scene {
     let ends = ends.collect();
     let hosts = ports(Form::Sink).into_iter().map(|port| (port, base(port))).collect();
     let rewrite = Rewrite { ends, hosts, senders: cast.senders.clone(), ..Rewrite::default() };
-    cast.renamed(&rewrite).scene(format!("{about}, four LIDs per port"))
+    (cast.renamed(&rewrite), format!("{about}, four LIDs per port"))
 }

@@ -1,9 +1,11 @@
 //! Captures that miss their beginning, their end, or packets in between.
 
-use crate::library::{Form, Library};
+use crate::library::{Form, Library, Owner};
 use crate::scene::{Cast, Scene, cast, cast_in};
 use ibscope_samples::Random;
+use ibscope_samples::hard::frame::Frame;
 use ibscope_samples::hard::partial::{self, Choice, Unit};
+use std::collections::BTreeSet;
 
 /// Every run as it was recorded, in both forms.
 pub(super) fn complete(library: &Library, _: &mut Random, number: usize) -> Scene {
@@ -60,6 +62,58 @@ pub(super) fn early_end(library: &Library, random: &mut Random, _: usize) -> Sce
 pub(super) fn window(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (cast, about) = cast(library, random, |_| true);
     windowed(cast, &about, 2, random)
+}
+
+/// The capture of one port: what its node sent and received.
+fn port(library: &Library, random: &mut Random) -> (Cast, String) {
+    let (mut cast, about) = cast_in(library, random, Form::Nodes, |run| !run.name.contains("multirail"));
+    let index = random.below(cast.files.len() as u64) as usize;
+    let file = cast.files.swap_remove(index);
+    let frames = || file.records.iter().filter_map(|record| Frame::read(file.link_type, record));
+    let port = frames().map(|frame| frame.src).find(|port| frames().all(|frame| [frame.src, frame.dst].contains(port)));
+    let here: BTreeSet<Owner> =
+        cast.owners.iter().filter(|(end, _)| Some(end.0) == port).flat_map(|(_, owners)| owners.clone()).collect();
+    let is_here = |job: usize, rank: u32| here.contains(&Owner { job, rank });
+    let passes = |job: usize, pair: (u32, u32)| is_here(job, pair.0) || is_here(job, pair.1);
+    for (job, truth) in cast.truths.iter_mut().enumerate() {
+        truth.retain(|pair, _| passes(job, *pair));
+    }
+    cast.sent.retain(|sent| passes(sent.job, sent.pair));
+    cast.files = vec![file];
+    (cast, format!("{about}, port {} alone", index + 1))
+}
+
+pub(super) fn one_port(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = port(library, random);
+    cast.scene(about)
+}
+
+pub(super) fn one_port_window(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = port(library, random);
+    let kind = random.below(3);
+    windowed(cast, &about, kind, random)
+}
+
+/// The first packets of a sink, in steps of 2 %: every run in turn.
+pub(super) fn prefix(library: &Library, _: &mut Random, number: usize) -> Scene {
+    let run = &library.jobs[number % library.jobs.len()];
+    let cast = Cast::of(run, Form::Sink);
+    let percent = 2 + number / library.jobs.len() * 2 % 98;
+    let records = cast.files[0].records.len() * percent / 100;
+    let end_ns = cast.files[0].records[records.saturating_sub(1)].time_ns;
+    let start_ns = cast.span_ns().0;
+    between(cast, &format!("{} Sink, {percent} %", run.name), start_ns, end_ns)
+}
+
+/// A part of a sampled capture.
+pub(super) fn thin_window(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = cast(library, random, |_| true);
+    let one_in = [2, 10][random.below(2) as usize];
+    let copies = cast.copies();
+    let kind = random.below(3);
+    let scene = windowed(cast, &format!("{about}, 1 in {one_in}"), kind, random);
+    let files = partial::thin(&scene.files, copies, one_in, (Unit::Transmission, Choice::Random), random);
+    Scene { files, ..scene }
 }
 
 /// Keeps 1 in k packets of both forms.
