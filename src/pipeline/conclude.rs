@@ -171,12 +171,11 @@ pub(super) fn conclude(
             coverage.mpi_cut += missing.mpi_cut;
         }
     }
-    let (learnt, unsettled) = ranks::learn(&witnesses, &belief, &paired);
-    let (ranks, unsettled) = match &options.rankmap {
-        Some(rankmap) => (rankmap.clone(), Vec::new()),
-        None => (learnt, unsettled),
-    };
-    notes.extend(unsettled);
+    let (ranks, unsettled) = ranks::learn(&witnesses, &belief, &paired);
+    // The user's rank map is the answer to what they ask for.
+    if options.rankmap.is_none() {
+        notes.extend(unsettled);
+    }
     let (bin_ns, latency_bin_ns) = bounds.bins_ns();
     let mut profile = Profile {
         inputs,
@@ -203,6 +202,9 @@ pub(super) fn conclude(
         .map(|(input, keys, spill)| (keys.iter().map(|key| row(input, key)).collect(), spill))
         .collect();
     fill(&mut profile, settled.connections, &belief, &paired);
+    if let Some(rankmap) = &options.rankmap {
+        ranks::rankmap::apply(&mut profile, rankmap);
+    }
     Ok(Finished { profile, belief, spills })
 }
 

@@ -9,7 +9,7 @@
 //! The deflated whole takes some ten bytes a cell.
 
 use super::packed::{self, Columns};
-use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Traffic};
+use crate::model::profile::{ConnectionRow, Repeated, Traffic};
 use crate::model::{Kind, Profile};
 use crate::report::who::{By, Label, Who};
 use ibscope_parsers::Endpoint;
@@ -165,7 +165,7 @@ fn sums<'a>(columns: &mut Columns, rows: &(impl Iterator<Item = &'a Traffic> + C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::profile::{Repeats, TimelineRow};
+    use crate::model::profile::{PairCoverage, Repeats, TimelineRow};
     use crate::report::html::packed::tests::{bytes_of, numbers_of};
     use crate::report::matrix::{Selection, matrix};
     use ibscope_parsers::{Lid, Qpn};
