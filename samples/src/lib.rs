@@ -10,6 +10,7 @@
 mod connections;
 mod delivery;
 mod events;
+pub mod hard;
 mod layout;
 mod pattern;
 mod random;
@@ -23,6 +24,7 @@ mod traffic;
 use std::io::{self, Write};
 
 pub use pattern::Pattern;
+pub use random::Random;
 pub use stack::Stack;
 pub use totals::{PairTotals, Totals};
 

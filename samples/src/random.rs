@@ -6,18 +6,20 @@ const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// `SplitMix64` (Steele, Lea and Flood 2014): one addition and two multiplications per number.
 #[derive(Clone, Debug)]
-pub(crate) struct Random {
+pub struct Random {
     state: u64,
 }
 
 impl Random {
     /// Starts the sequence that belongs to `seed`.
-    pub(crate) fn new(seed: u64) -> Self {
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
     /// The next 64 random bits.
-    pub(crate) fn next(&mut self) -> u64 {
+    #[expect(clippy::should_implement_trait, reason = "an iterator ends, and needs an Option")]
+    pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(STEP);
         let mut bits = self.state;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -26,12 +28,12 @@ impl Random {
     }
 
     /// Leaves out this many numbers.
-    pub(crate) fn skip(&mut self, numbers: u64) {
+    pub fn skip(&mut self, numbers: u64) {
         self.state = self.state.wrapping_add(STEP.wrapping_mul(numbers));
     }
 
     /// A number of `0..limit`; 0 when the limit is 0.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         // The upper half of a 128-bit product: no division, and no number is favoured that a capture would show.
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }

@@ -45,9 +45,12 @@ fn add(sum: &mut u64, number: u64) {
 impl Wire {
     /// `None` where the profile has no streams.
     pub(super) fn of(profile: &Profile) -> Option<Self> {
-        let ranks = RankIndex::new(&profile.ranks);
+        let ranks = RankIndex::of(profile);
         let data_ends = |row: &ConnectionRow| match row.kind {
-            Kind::Data => (ranks.rank(row.src, row.src_qp), ranks.rank(row.dst, Some(row.dest_qp))),
+            Kind::Data => {
+                let ends = ranks.connection(row);
+                (ends.src, ends.dst)
+            }
             _ => (None, None),
         };
         let ends: Vec<Ends> = profile.connections.iter().map(data_ends).collect();

@@ -5,6 +5,13 @@ use crate::model::profile::CmRow;
 use ibscope_parsers::ib::cm::CmMessage;
 use ibscope_parsers::mpi::rdmacm;
 
+/// Notes what the private data parse as: `ranks` compares both sides of the exchange before anything counts.
+fn state(row: &mut CmRow, peer: Option<rdmacm::Peer>) {
+    row.world_rank = peer.map(|peer| peer.world_rank);
+    row.mpi_job = peer.map(|peer| peer.job);
+    row.mpi_port = peer.map(|peer| peer.port);
+}
+
 /// Reads the message of a management packet, if it is one.
 #[must_use]
 pub fn connection_management(packet: Packet<'_>, batch_bytes: &[u8]) -> Option<CmRow> {
@@ -20,19 +27,21 @@ pub fn connection_management(packet: Packet<'_>, batch_bytes: &[u8]) -> Option<C
         starting_psn: None,
         service_id: None,
         world_rank: None,
+        mpi_job: None,
+        mpi_port: None,
     };
     let (local, remote) = match message {
         CmMessage::Req(req) => {
             row.qpn = Some(req.local_qpn);
             row.starting_psn = Some(req.starting_psn.value());
             row.service_id = Some(req.service_id);
-            row.world_rank = rdmacm::request(req.private_data).map(|peer| peer.world_rank);
+            state(&mut row, rdmacm::request(req.private_data));
             (req.local_comm_id, None)
         }
         CmMessage::Rep(rep) => {
             row.qpn = Some(rep.local_qpn);
             row.starting_psn = Some(rep.starting_psn.value());
-            row.world_rank = rdmacm::reply(rep.private_data).map(|peer| peer.world_rank);
+            state(&mut row, rdmacm::reply(rep.private_data));
             (rep.local_comm_id, Some(rep.remote_comm_id))
         }
         CmMessage::Dreq(dreq) => {

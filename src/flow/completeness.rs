@@ -83,6 +83,25 @@ impl Tracker {
         (0..keys.len()).map(observed).collect()
     }
 
+    /// Of so many numbers that no request was seen for, those that responses were seen for: a READ request before the
+    /// path MTU was known takes more numbers than it was thought to.
+    pub(super) fn explained(&self, request: u32, missing: u64) -> u64 {
+        if missing == 0 || !self.connections[request as usize].guesses {
+            return 0;
+        }
+        let answers = |id: &u32| self.clear_partner(*id).is_some_and(|(partner, _)| partner == request);
+        let Some(answer) = (0..self.connections.len() as u32).find(answers) else { return 0 };
+        let requests = &self.connections[request as usize].ledgers[Turn::Request as usize];
+        let responses = &self.connections[answer as usize].ledgers[Turn::Response as usize];
+        let (Some(high), Some(other)) = (requests.high(), responses.high()) else { return 0 };
+        let by = shift(other, high);
+        let mut seen: Vec<(i64, i64)> = Vec::new();
+        responses.runs().for_each(|(start, end)| health::insert(&mut seen, start + by, end + by));
+        let mut asked: Vec<(i64, i64)> = Vec::new();
+        requests.runs().for_each(|(start, end)| health::insert(&mut asked, start, end));
+        gaps_between(&asked, i64::MIN, i64::MAX).iter().map(|(start, end)| overlap(&seen, *start, *end)).sum()
+    }
+
     /// The connection whose requests this one answers, where that is clear, and the votes for it.
     fn clear_partner(&self, answering: u32) -> Option<(u32, u32)> {
         clear(self.pairing.ballot().votes(answering))

@@ -87,6 +87,12 @@ impl Envelopes {
         self.seldom.as_ref().and_then(|seldom| seldom.cached)
     }
 
+    /// Datagrams that UCX's own numbers show to be missing, from the first that was seen on; `None` without such numbers.
+    pub(super) fn missing_datagrams(&self) -> Option<u64> {
+        let seldom = self.seldom.as_ref().filter(|seldom| !seldom.datagrams.is_empty())?;
+        Some(seldom.datagrams.iter().map(|(_, ledger)| ledger.never_seen()).sum())
+    }
+
     fn is_repeated(&mut self, head: &Head) -> bool {
         let Some(datagram) = head.datagram else { return false };
         let Seldom { datagrams, .. } = &mut **self.seldom.get_or_insert_default();

@@ -29,20 +29,20 @@ pub(super) fn wireup(form: Form, packet: Packet<'_>, payload: &[u8]) -> Option<W
 /// Reads a datagram that was recognised as Open MPI's or MVAPICH2's, if it introduces its sender.
 pub(super) fn introduction(form: Form, packet: Packet<'_>, payload: &[u8]) -> Option<Introduction> {
     let message_bytes = u32::from(packet.payload_bytes);
-    let (number, world_rank, queue_pairs) = match form {
+    let (number, job, world_rank, queue_pairs) = match form {
         Form::Ob1 => {
             let message =
                 udcm::datagram(payload, message_bytes).filter(|message| message.kind == udcm::Kind::Connect)?;
-            (0, message.world_rank, message.queues().map(|queue| queue.qpn).collect())
+            (0, message.job, message.world_rank, message.queues().map(|queue| queue.qpn).collect())
         }
         Form::Mvapich2 => {
             let message = mvapich2_cm::datagram(payload, message_bytes)?;
             let queue_pairs = message.rails().filter_map(|rail| rail.qpn).collect();
-            (message.request, Some(message.sender_rank()), queue_pairs)
+            (message.request, None, Some(message.sender_rank()), queue_pairs)
         }
         Form::UcxVerbs | Form::UcxMlx5 | Form::UcxUd | Form::Rxm | Form::Nccl => return None,
     };
     let from = QueuePair { endpoint: packet.key.src, qpn: Qpn::new(packet.extension) };
     let to = QueuePair { endpoint: packet.key.dst, qpn: packet.key.dest_qp };
-    Some(Introduction { form, from, to, number, world_rank, queue_pairs })
+    Some(Introduction { form, from, to, number, world_rank, job, queue_pairs })
 }

@@ -32,8 +32,8 @@ pub use cm::connection_management;
 
 use crate::model::health::Observed;
 use crate::model::{
-    ConnectionKey, Introduction, Kind, Missing, MpiMessage, Packet, PacketRecord, Paged, RawMessage, Seen, Start,
-    Timing, Turn, Verb, Wireup,
+    ConnectionKey, Continuity, Introduction, Kind, Missing, MpiMessage, Packet, PacketRecord, Paged, RawMessage, Seen,
+    Start, Timing, Turn, Verb, Wireup,
 };
 use assembly::Assembly;
 use echoes::Echoes;
@@ -113,6 +113,8 @@ pub struct ConnectionEnd {
     pub key: ConnectionKey,
     /// Messages of which something is missing.
     pub missing: Missing,
+    /// What sequence numbers show to be missing; counts of seen packets are not filled in here.
+    pub continuity: Continuity,
     /// Its ledgers overflowed.
     pub overflowed: bool,
     /// Votes of answers for the sender's queue pair, by PSN and by repeated request numbers.
@@ -127,7 +129,59 @@ struct Connection {
     key: ConnectionKey,
     /// Unnumbered packets.
     others: u32,
+    /// Response packets that its READ requests ask for; at most so many are counted.
+    asked_packets: u32,
+    /// Latest message sequence number of its acknowledgements; [`NO_MSN`] before the first.
+    last_msn: u32,
+    /// A READ request was seen before the path MTU was known.
+    guesses: bool,
+    /// Its first request came again long after it was acknowledged.
+    restarted: bool,
+    /// Number of the first request; the time of the first packet.
+    first: Option<i64>,
+    first_time_ns: i64,
     ledgers: [Ledger; 3],
+}
+
+/// No acknowledgement yet: message sequence numbers have 24 bits.
+const NO_MSN: u32 = u32::MAX;
+const MSN_MASK: u32 = 0xFF_FFFF;
+/// No transport waits so long before it sends a request again: 4.096 us x 2^31 is the longest timer in theory, and
+/// the retry limit of 7 with the usual 2^14 to 2^18 ends below.
+const RESTART_NS: i64 = 1_000_000_000;
+
+impl Connection {
+    fn new(key: ConnectionKey, others: usize) -> Self {
+        Self {
+            key,
+            others: 0,
+            asked_packets: 0,
+            last_msn: NO_MSN,
+            guesses: false,
+            restarted: false,
+            first: None,
+            first_time_ns: PacketRecord::NO_TIME,
+            ledgers: [Ledger::default(), Ledger::default(), Ledger::of_acks(others)],
+        }
+    }
+
+    /// Takes the message sequence number of an acknowledgement. Copies lag behind, so the latest one counts.
+    #[inline]
+    const fn acknowledged(&mut self, aeth: u32) {
+        let msn = aeth & MSN_MASK;
+        if self.last_msn == NO_MSN || (msn.wrapping_sub(self.last_msn) & MSN_MASK) < (MSN_MASK >> 1) {
+            self.last_msn = msn;
+        }
+    }
+
+    /// A request that was seen before. The first one of all, acknowledged and after a second: it belongs to another
+    /// connection under the same numbers.
+    #[cold]
+    fn seen_again(&mut self, number: i64, time_ns: i64) {
+        let Some(first) = self.first else { return };
+        let high = self.ledgers[0].high().unwrap_or(first);
+        self.restarted |= number == first && high > first && time_ns.saturating_sub(self.first_time_ns) >= RESTART_NS;
+    }
 }
 
 /// The messages of a connection.
@@ -246,7 +300,7 @@ impl Tracker {
         let opcode = packet.opcode();
         let turn = Turn::of(opcode);
         let span = if opcode.is_first() || opcode.is_middle() || opcode.is_read_request() {
-            self.span(packet, opcode)
+            self.span(packet, id, opcode)
         } else {
             1
         };
@@ -254,6 +308,20 @@ impl Tracker {
         let connection = &mut self.connections[id as usize];
         let (number, occurrence) = if let Some(ledger) = connection.ledgers.get_mut(turn as usize) {
             let entry = ledger.note(packet.psn(), span);
+            match turn {
+                Turn::Request if entry.occurrence > 1 => connection.seen_again(entry.number, packet.time_ns),
+                Turn::Request => {
+                    if connection.first.is_none() {
+                        connection.first = Some(entry.number);
+                        connection.first_time_ns = packet.time_ns;
+                    }
+                    if opcode.is_read_request() {
+                        connection.asked_packets = connection.asked_packets.saturating_add(span);
+                    }
+                }
+                _ if entry.occurrence == 1 && !opcode.is_middle() => connection.acknowledged(packet.extension),
+                _ => {}
+            }
             (entry.number, entry.occurrence)
         } else {
             connection.others = connection.others.saturating_add(1);
@@ -348,12 +416,31 @@ impl Tracker {
             ConnectionEnd {
                 key: *key,
                 missing: following.and_then(|following| following.missing.as_deref()).copied().unwrap_or_default(),
+                continuity: self.continuity(id),
                 overflowed: overflowed && !key.is_datagram(),
                 partners: partners.map(|votes| votes.iter().map(partner).collect()),
                 health,
             }
         };
         (0..).zip(&keys).zip(observed).map(end).collect()
+    }
+
+    /// What sequence numbers show to be missing of a connection. Datagrams have one sequence for all destinations.
+    fn continuity(&self, id: u32) -> Continuity {
+        let connection = &self.connections[id as usize];
+        let numbered = !connection.key.is_datagram();
+        let missing_requests = if numbered { connection.ledgers[0].never_seen() } else { 0 };
+        let datagrams = self.following.get(id as usize).and_then(|following| following.envelopes.missing_datagrams());
+        Continuity {
+            missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests)),
+            uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets,
+            first_psn: connection.first.filter(|_| numbered).map(|number| number as u32 & MSN_MASK),
+            asked_packets: u64::from(connection.asked_packets),
+            last_msn: Some(connection.last_msn).filter(|msn| *msn != NO_MSN),
+            restarted: connection.restarted && numbered,
+            missing_datagrams: datagrams,
+            ..Continuity::default()
+        }
     }
 
     /// Gives up all connections: an input has ended, and what is left of them has been said.
@@ -442,8 +529,7 @@ impl Tracker {
         }
         let others = self.connections.len();
         let id = others as u32;
-        let ledgers = [Ledger::default(), Ledger::default(), Ledger::of_acks(others)];
-        self.connections.push(Connection { key: *key, others: 0, ledgers });
+        self.connections.push(Connection::new(*key, others));
         if self.depth > Depth::Packets {
             self.following.push(Following::default());
         }
@@ -466,12 +552,14 @@ impl Tracker {
     }
 
     /// Sequence numbers that the packet takes, and the path MTU as it becomes known.
-    fn span(&mut self, packet: Packet<'_>, opcode: Opcode) -> u32 {
+    fn span(&mut self, packet: Packet<'_>, id: u32, opcode: Opcode) -> u32 {
         if opcode.is_first() || opcode.is_middle() {
             let mtu = self.mtu_bytes.entry(in_order(packet)).or_default();
             *mtu = (*mtu).max(packet.payload_bytes);
         } else if opcode.is_read_request() {
-            let mtu = self.mtu_bytes.get(&in_order(packet)).map_or(LARGEST_MTU_BYTES, |&mtu| u32::from(mtu).max(1));
+            let known = self.mtu_bytes.get(&in_order(packet)).copied();
+            self.connections[id as usize].guesses |= known.is_none();
+            let mtu = known.map_or(LARGEST_MTU_BYTES, |mtu| u32::from(mtu).max(1));
             return packet.extension.div_ceil(mtu).max(1);
         }
         1

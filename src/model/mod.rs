@@ -35,7 +35,7 @@ pub use packed::Packed;
 pub use packet::{InspectedPacket, Kind, Marks, Packet, PacketRecord, Packets};
 pub use paged::Paged;
 pub use profile::Profile;
-pub use rank_index::RankIndex;
+pub use rank_index::{ConnectionRanks, JobRank, RankIndex};
 pub use sample::Sample;
 pub use show::{duration, printable, quoted};
 pub use sizes::{SizeOf, SizeSums, Sizes};
@@ -43,5 +43,6 @@ pub use stamps::Stamps;
 pub use streams::{StreamSums, Streams};
 pub use timing::{Claim, Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
-    ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup, clear_favourite,
+    ConnectionKey, Continuity, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup,
+    clear_favourite,
 };

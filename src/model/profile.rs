@@ -32,8 +32,12 @@ pub struct Profile {
     pub leaves: BTreeMap<Endpoint, String>,
     /// Version of the program that made the analysis.
     pub ibscope: String,
-    /// Which rank runs where, and why that is believed.
+    /// Jobs, sorted by number: by the time of their first packet.
+    pub jobs: Vec<JobRow>,
+    /// Which rank of which job runs where, and the evidence for it.
     pub ranks: Vec<RankRow>,
+    /// Queue pairs with MPI traffic whose rank is unknown, with the reason, sorted by endpoint and queue pair.
+    pub unassigned: Vec<UnassignedRow>,
     /// Sums per connection, sorted by their key.
     pub connections: Vec<ConnectionRow>,
     /// Sums per connection and bin, sorted by time and connection.
@@ -113,6 +117,82 @@ pub struct ConnectionRow {
     pub repeats: Repeats,
     /// Library whose envelopes were recognised.
     pub stack: Option<String>,
+    /// Number of the job that the connection belongs to; `None` where it belongs to none or to one that
+    /// cannot be told from another.
+    pub job: Option<u32>,
+    /// One-sided MPI operations: WRITE and READ payload without envelopes, between processes of a job.
+    pub one_sided: bool,
+    /// How much of the connection's messages the capture holds.
+    pub coverage: PairCoverage,
+}
+
+/// How much of a pair's messages the capture holds: goes with every count of the pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairCoverage {
+    /// The class.
+    pub state: CoverageState,
+    /// Packets that were sent and are not in the capture, as far as sequence numbers show them.
+    pub missing_packets: u64,
+    /// MPI messages that were begun and whose length is unknown: they are in no count.
+    pub missing_messages: u64,
+}
+
+impl PairCoverage {
+    /// Adds another connection of the same pair.
+    pub fn merge(&mut self, other: &Self) {
+        self.state = self.state.max(other.state);
+        self.missing_packets = self.missing_packets.saturating_add(other.missing_packets);
+        self.missing_messages = self.missing_messages.saturating_add(other.missing_messages);
+    }
+}
+
+/// The four classes of coverage, the best first: of several connections the worst one counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CoverageState {
+    /// No packet is missing between the first and the last one of the capture.
+    #[default]
+    Complete,
+    /// Packets or messages are missing: counts are lower bounds.
+    Incomplete,
+    /// The mirror sampled the packets: counts are those of the sample.
+    Sampled,
+    /// Whether packets are missing cannot be told.
+    Unknown,
+}
+
+impl CoverageState {
+    /// All of them, in the order of their discriminants.
+    pub const ALL: [Self; 4] = [Self::Complete, Self::Incomplete, Self::Sampled, Self::Unknown];
+
+    /// The name used in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Incomplete => "incomplete",
+            Self::Sampled => "sampled",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A job: processes that exchange messages of one library.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// Its number, from 1 by the time of the first packet.
+    pub job: u32,
+    /// The library.
+    pub stack: String,
+    /// Ranks that are known, inferred ones included.
+    pub ranks: u32,
+    /// Time of the first packet of its connections in nanoseconds since the epoch.
+    pub first_time_ns: i64,
+    /// Time of the last packet in nanoseconds since the epoch.
+    pub last_time_ns: i64,
+    /// Slurm's job id, where a manifest names it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub slurm_job_id: Option<String>,
 }
 
 impl ConnectionRow {
@@ -310,9 +390,17 @@ pub struct TimelineRow {
     pub repeated: Repeated,
 }
 
-/// Where a rank runs, and what says so.
+/// The job of rows that do not name one.
+const fn first_job() -> u32 {
+    1
+}
+
+/// Where a rank runs, and the evidence for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankRow {
+    /// Number of the job.
+    #[serde(default = "first_job")]
+    pub job: u32,
     /// Rank in `MPI_COMM_WORLD`.
     pub rank: u32,
     /// Its endpoint, as text.
@@ -327,6 +415,23 @@ pub struct RankRow {
     pub agreeing: u64,
     /// Those that named another.
     pub disagreeing: u64,
+    /// No message or connection message names the rank: it follows from others.
+    #[serde(default)]
+    pub inferred: bool,
+}
+
+/// A queue pair with MPI traffic whose rank is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnassignedRow {
+    /// Number of the job, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub job: Option<u32>,
+    /// Its endpoint, as text.
+    pub endpoint: String,
+    /// The queue pair.
+    pub qpn: u32,
+    /// Why its rank is unknown, and what would show it.
+    pub reason: String,
 }
 
 /// One connection management message.
@@ -352,4 +457,10 @@ pub struct CmRow {
     pub service_id: Option<u64>,
     /// Rank in `MPI_COMM_WORLD` that the sender's private data states (Open MPI's `openib`).
     pub world_rank: Option<u32>,
+    /// Job that the sender's private data states beside its rank.
+    #[serde(default)]
+    pub mpi_job: Option<u32>,
+    /// TCP port number at which the sender listens for connections, stated beside its rank.
+    #[serde(default)]
+    pub mpi_port: Option<u16>,
 }

@@ -348,6 +348,48 @@ impl AddAssign for Missing {
     }
 }
 
+/// What sequence numbers show of packets that a capture does not hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continuity {
+    /// Request packets between the first and the last one that were never seen.
+    pub missing_requests: u64,
+    /// READ requests whose length in packets is unknown stand before some of the holes: these may be none.
+    pub uncertain: bool,
+    /// PSN of the first request.
+    pub first_psn: Option<u32>,
+    /// Request packets, each once.
+    pub request_packets: u64,
+    /// READ response packets that the connection's READ requests ask for, at least.
+    pub asked_packets: u64,
+    /// READ responses and atomic acknowledgements, each once.
+    pub response_packets: u64,
+    /// Latest message sequence number in the acknowledgements on this connection: so many request messages of the
+    /// other direction has its receiver completed since the connection exists (AETH, InfiniBand Architecture 9.7.5).
+    pub last_msn: Option<u32>,
+    /// The first request came again long after it was acknowledged: the queue pair number serves a second connection.
+    pub restarted: bool,
+    /// Datagrams that the library's own numbers show to be missing; `None` where there are no such numbers.
+    pub missing_datagrams: Option<u64>,
+}
+
+impl Continuity {
+    /// Adds a later part of the same connection.
+    pub fn add(&mut self, later: &Self) {
+        self.missing_requests += later.missing_requests;
+        self.uncertain |= later.uncertain;
+        self.first_psn = self.first_psn.or(later.first_psn);
+        self.request_packets += later.request_packets;
+        self.asked_packets += later.asked_packets;
+        self.response_packets += later.response_packets;
+        self.last_msn = later.last_msn.or(self.last_msn);
+        self.restarted |= later.restarted;
+        self.missing_datagrams = match (self.missing_datagrams, later.missing_datagrams) {
+            (Some(own), Some(others)) => Some(own + others),
+            (own, others) => own.or(others),
+        };
+    }
+}
+
 /// All that one connection's packets add up to, mirror copies and files settled, MPI not yet.
 #[derive(Clone, Debug)]
 pub struct ConnectionTotals {
@@ -367,6 +409,8 @@ pub struct ConnectionTotals {
     pub mpi: Option<Box<MpiSeen>>,
     /// Messages of which something is missing, if any.
     pub missing: Option<Box<Missing>>,
+    /// What sequence numbers show to be missing.
+    pub continuity: Continuity,
     /// Indices of the inputs whose packets these sums are of, in the order of time: one, as a rule.
     pub inputs: SmallVec<[u32; 2]>,
     /// Votes for the sender's queue pair, which the packets do not name: how many answers fit the requests that went to it.
@@ -459,6 +503,8 @@ pub struct Introduction {
     pub number: u32,
     /// The speaker's rank in `MPI_COMM_WORLD`, where it is said.
     pub world_rank: Option<u32>,
+    /// The library's number of the job, where it is said.
+    pub job: Option<u32>,
     /// The speaker's queue pairs for this connection; those of the answer belong to them one by one.
     pub queue_pairs: Vec<Qpn>,
 }

@@ -11,14 +11,14 @@ use super::{Error, Options};
 use crate::flow::ConnectionEnd;
 use crate::model::profile::{CmRow, Input};
 use crate::model::{ConnectionKey, Coverage, Marks, Missing, Profile, printable};
-use crate::ranks::{self, Belief, Witnesses};
+use crate::ranks::{self, Detection, Witnesses};
 use crate::reduce::{Accumulator, Drawn, Ending, Settling, Share, Untimed};
 use rayon::prelude::*;
 
 /// An analysis that has seen everything.
 pub(super) struct Finished {
     pub(super) profile: Profile,
-    pub(super) belief: Belief,
+    pub(super) detection: Detection,
     /// Single messages, where they were asked for, and the row of each connection that counts by its number in them.
     pub(super) spills: Vec<(Vec<Option<u32>>, Spill)>,
 }
@@ -36,12 +36,12 @@ impl Unsettled {
     fn share(self, shares: &mut [Share]) {
         let Some(share) = shares.get_mut(self.input) else { return };
         for (end, sums) in self.connections.into_iter().zip(self.sums.finish()) {
-            let ConnectionEnd { key, missing, overflowed, partners, mut health } = end;
+            let ConnectionEnd { key, missing, continuity, overflowed, partners, mut health } = end;
             if !self.keeps_vcrc {
                 health.iter_mut().for_each(|health| health.forget(Marks::VCRC_BAD));
             }
             let missing = (missing != Missing::default()).then(|| Box::new(missing));
-            share.add(key, sums, Ending { missing, overflowed, partners, health });
+            share.add(key, sums, Ending { missing, continuity, overflowed, partners, health });
         }
     }
 }
@@ -76,8 +76,7 @@ pub(super) fn conclude(
             ));
             (*vcrc_ok, *vcrc_bad) = (0, 0);
         }
-        let times_ns = input.coverage.first_time_ns.zip(input.coverage.last_time_ns);
-        settling.input(times_ns, end.shards.iter().flat_map(ShardEnd::sums));
+        settling.input(end.times_ns, end.shards.iter().flat_map(ShardEnd::sums));
         for ((shard, drawn), unsettled) in end.shards.into_iter().zip(&mut drawn).zip(&mut shards) {
             let keys = shard.keys();
             drawn.extend(shard.drawn.map(|sample| Drawn { input: index, keys: keys.clone(), sample }));
@@ -150,6 +149,7 @@ pub(super) fn conclude(
     // Copies of one message, from mirrors and from several inputs, differ in time only.
     cm.dedup_by(|a, b| cm_identity(a) == cm_identity(b));
     cm.sort_by_key(|row| row.time_ns);
+    ranks::keep_agreed(&mut cm);
     let named = ranks::named(&settled.connections, &wireups);
     let witnesses = Witnesses {
         connections: &settled.connections,
@@ -157,26 +157,26 @@ pub(super) fn conclude(
         wireups: &wireups,
         named: &named,
         introductions: &introductions,
+        is_window: options.from.is_some() || options.to.is_some(),
+        names: &options.names,
     };
     let paired = ranks::pair(&witnesses);
-    let belief = ranks::believe(&witnesses, &paired);
+    let identified = ranks::identify(&witnesses, &paired);
     for connection in &settled.connections {
         let Some(missing) = connection.missing.as_deref() else { continue };
         coverage.messages_with_gaps += missing.with_gaps;
         coverage.messages_without_start += missing.without_start;
         coverage.messages_evicted += missing.evicted;
         // What looks like MPI and is not believed has lost no MPI message.
-        if belief.form(&connection.key).is_some() {
+        if identified.detection.form(&connection.key).is_some() {
             coverage.mpi_incomplete += missing.mpi_incomplete;
             coverage.mpi_cut += missing.mpi_cut;
         }
     }
-    let (learnt, unsettled) = ranks::learn(&witnesses, &belief, &paired);
-    let (ranks, unsettled) = match &options.rankmap {
-        Some(rankmap) => (rankmap.clone(), Vec::new()),
-        None => (learnt, unsettled),
-    };
-    notes.extend(unsettled);
+    // The user's rank map is the answer to what they ask for.
+    if options.rankmap.is_none() {
+        notes.extend(identified.notes.iter().cloned());
+    }
     let (bin_ns, latency_bin_ns) = bounds.bins_ns();
     let mut profile = Profile {
         inputs,
@@ -190,7 +190,9 @@ pub(super) fn conclude(
         names: options.names.clone(),
         leaves: options.leaves.clone(),
         ibscope: env!("CARGO_PKG_VERSION").to_owned(),
-        ranks,
+        jobs: identified.jobs.clone(),
+        ranks: identified.ranks.clone(),
+        unassigned: identified.unassigned.clone(),
         cm,
         ..Profile::default()
     };
@@ -202,8 +204,11 @@ pub(super) fn conclude(
         .into_iter()
         .map(|(input, keys, spill)| (keys.iter().map(|key| row(input, key)).collect(), spill))
         .collect();
-    fill(&mut profile, settled.connections, &belief, &paired);
-    Ok(Finished { profile, belief, spills })
+    fill(&mut profile, settled.connections, &identified, &paired);
+    if let Some(rankmap) = &options.rankmap {
+        ranks::rankmap::apply(&mut profile, rankmap);
+    }
+    Ok(Finished { profile, detection: identified.detection, spills })
 }
 
 fn cm_identity(row: &CmRow) -> impl PartialEq + use<> {

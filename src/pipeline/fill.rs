@@ -9,13 +9,19 @@ use crate::model::{
     Claim, ConnectionKey, Few, Health, Histogram, Kind, Profile, QueuePair, Recorder, SizeOf, StreamSums, Streams,
     TimingKey,
 };
-use crate::ranks::{Belief, Pairs};
+use crate::ranks::{Detection, Identified, Pairs};
 use ibscope_parsers::mpi::{Form, Identity, Operation, TagLayout};
 use std::collections::BTreeMap;
 
 /// Writes the tables of connections, time and collective operations. What it takes from is given up on the way: both are most of what an analysis holds.
 #[expect(clippy::vec_box, reason = "one by one they are given up")]
-pub(super) fn fill(profile: &mut Profile, connections: Vec<Box<ConnectionTotals>>, belief: &Belief, paired: &Pairs) {
+pub(super) fn fill(
+    profile: &mut Profile,
+    connections: Vec<Box<ConnectionTotals>>,
+    identified: &Identified,
+    paired: &Pairs,
+) {
+    let detection = &identified.detection;
     // There may be a million of each: no more room than they need.
     let count = |of: &dyn Fn(&ConnectionTotals) -> usize| connections.iter().map(|connection| of(connection)).sum();
     profile.latency_timeline.reserve_exact(count(&|connection| connection.time_bins.len()));
@@ -26,7 +32,7 @@ pub(super) fn fill(profile: &mut Profile, connections: Vec<Box<ConnectionTotals>
         let connection = *connection;
         let key = &connection.key;
         let seen = connection.mpi.map(|seen| *seen).unwrap_or_default();
-        let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, belief, key);
+        let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi(sums, detection, key);
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
         let sender = if key.is_datagram() {
             Some((key.src_qp, "deth"))
@@ -47,21 +53,24 @@ pub(super) fn fill(profile: &mut Profile, connections: Vec<Box<ConnectionTotals>
             last_time_ns: connection.times_ns.1,
             traffic,
             repeats: connection.repeats,
-            stack: belief.stack(key),
+            stack: detection.stack(key),
+            job: identified.job_of.get(index).copied().flatten(),
+            one_sided: identified.one_sided.get(index).copied().unwrap_or(false),
+            coverage: identified.coverage.get(index).copied().unwrap_or_default(),
         });
         let health = connection.health.whole();
         let healthy = health == Health::default() && connection.repeats == Repeats::default();
         if key.kind == Kind::Data && !healthy {
             profile.health.push(&HealthRow { connection: index as u32, health });
         }
-        let operations = by_operation(&mut seen.sums.iter().map(|(class, sums)| (*class, *sums)), belief, key);
+        let operations = by_operation(&mut seen.sums.iter().map(|(class, sums)| (*class, *sums)), detection, key);
         for (operation, sums) in operations.iter().filter(|(operation, _)| **operation != Operation::PointToPoint) {
             let MpiSums { messages, mpi_bytes } = *sums;
             let operation = operation.name().to_owned();
             profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
         }
-        all_streams.extend(streams(index as u32, &seen.streams, &operations, belief.reading(key)));
-        let timings = timings(connection.timings, belief.reading(key));
+        all_streams.extend(streams(index as u32, &seen.streams, &operations, detection.reading(key)));
+        let timings = timings(connection.timings, detection.reading(key));
         for bin in connection.time_bins {
             // Every time over time is one of those.
             let Some(row) = timings.keys().position(|key| *key == bin.key) else { continue };
@@ -79,7 +88,7 @@ pub(super) fn fill(profile: &mut Profile, connections: Vec<Box<ConnectionTotals>
         }));
         let mut sizes = connection.sizes;
         for ((class, size), sums) in seen.sizes.into_sorted() {
-            let of = operation(class, belief, key).map(size_of);
+            let of = operation(class, detection, key).map(size_of);
             of.into_iter().for_each(|of| sizes.add((of, size), sums));
         }
         let row = |((of, size), sums)| SizeRow { connection: index as u32, of, size, sums };
@@ -180,9 +189,9 @@ fn timings(
 }
 
 /// The MPI columns of a connection: its messages of the form that is believed of it.
-fn mpi(sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>, belief: &Belief, key: &ConnectionKey) -> Traffic {
+fn mpi(sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>, detection: &Detection, key: &ConnectionKey) -> Traffic {
     let mut traffic = Traffic::default();
-    for (operation, sums) in by_operation(sums, belief, key) {
+    for (operation, sums) in by_operation(sums, detection, key) {
         if operation == Operation::PointToPoint {
             traffic.p2p_messages = sums.messages;
             traffic.p2p_mpi_bytes = sums.mpi_bytes;
@@ -197,12 +206,12 @@ fn mpi(sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>, belief: &Belief, key
 /// The messages of the form that is believed of a connection, with what they belong to.
 fn by_operation(
     sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>,
-    belief: &Belief,
+    detection: &Detection,
     key: &ConnectionKey,
 ) -> BTreeMap<Operation, MpiSums> {
     let mut operations = BTreeMap::new();
     for (class, sums) in sums {
-        if let Some(operation) = operation(class, belief, key) {
+        if let Some(operation) = operation(class, detection, key) {
             *operations.entry(operation).or_default() += sums;
         }
     }
@@ -210,8 +219,8 @@ fn by_operation(
 }
 
 /// What messages of a class belong to, where their form is the one that is believed of the connection.
-fn operation(class: MpiClass, belief: &Belief, key: &ConnectionKey) -> Option<Operation> {
-    let (form, layout) = belief.reading(key)?;
+fn operation(class: MpiClass, detection: &Detection, key: &ConnectionKey) -> Option<Operation> {
+    let (form, layout) = detection.reading(key)?;
     class.operation[layout as usize].filter(|_| class.form == form)
 }
 

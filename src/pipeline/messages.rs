@@ -9,8 +9,8 @@ use super::conclude::Finished;
 use super::spill;
 use super::{Error, Options};
 use crate::flow::Depth;
-use crate::model::{MessageRow, Profile, RankIndex, RawMessage};
-use crate::ranks::Belief;
+use crate::model::{ConnectionRanks, MessageRow, Profile, RankIndex, RawMessage};
+use crate::ranks::Detection;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 pub struct MessageStream {
     profile: Profile,
     ranks: RankIndex,
-    belief: Belief,
+    detection: Detection,
     with_transport: bool,
     sources: Vec<Source>,
     /// The next message of each source, the earliest on top.
@@ -44,11 +44,11 @@ pub fn messages(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<MessageStream, Error> {
     let depth = if with_transport { Depth::TransportMessages } else { Depth::Messages };
-    let Finished { profile, belief, spills } = analysis::run(paths, options, depth, progress)?;
+    let Finished { profile, detection, spills } = analysis::run(paths, options, depth, progress)?;
     let mut stream = MessageStream {
-        ranks: RankIndex::new(&profile.ranks),
+        ranks: RankIndex::of(&profile),
         profile,
-        belief,
+        detection,
         with_transport,
         sources: Vec::new(),
         next: BinaryHeap::new(),
@@ -82,14 +82,16 @@ impl MessageStream {
         let connection = self.sources[index].connections.get(raw.connection as usize).copied().flatten()?;
         let row = self.profile.connections.get(connection as usize)?;
         let mpi = raw.mpi.and_then(|(form, matching, protocol)| {
-            let (believed, layout) = self.belief.reading(&row.key())?;
-            let identity = matching.identity(layout).filter(|_| believed == form)?;
+            let (detected, layout) = self.detection.reading(&row.key())?;
+            let identity = matching.identity(layout).filter(|_| detected == form)?;
             Some((identity, protocol))
         });
-        (mpi.is_some() || self.with_transport).then(|| MessageRow {
+        let ConnectionRanks { job, src, dst } = self.ranks.connection(row);
+        (mpi.is_some() || self.with_transport).then_some(MessageRow {
             connection,
-            src_rank: self.ranks.rank(row.src, row.src_qp),
-            dst_rank: self.ranks.rank(row.dst, Some(row.dest_qp)),
+            job,
+            src_rank: src,
+            dst_rank: dst,
             mpi,
             raw,
         })

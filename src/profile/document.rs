@@ -1,7 +1,7 @@
 //! `profile.json`.
 
 use super::VERSION;
-use crate::model::profile::{Input, RankRow};
+use crate::model::profile::{Input, JobRow, RankRow, UnassignedRow};
 use crate::model::{Coverage, Profile, printable};
 use ibscope_parsers::Endpoint;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,12 @@ pub(super) struct Document {
     /// Times between packets were measured.
     times_read: bool,
     endpoints: Vec<EndpointEntry>,
+    #[serde(default)]
+    jobs: Vec<JobRow>,
     ranks: Vec<RankRow>,
+    /// Queue pairs with MPI traffic whose rank is unknown.
+    #[serde(default)]
+    unassigned: Vec<UnassignedRow>,
     /// The Parquet files beside this one.
     tables: BTreeMap<String, TableDigest>,
 }
@@ -88,7 +93,9 @@ impl Document {
             mpi_read: profile.mpi_read,
             times_read: profile.times_read,
             endpoints: endpoints.into_iter().map(entry).collect(),
+            jobs: profile.jobs.clone(),
             ranks: profile.ranks.clone(),
+            unassigned: profile.unassigned.clone(),
             tables,
         }
     }
@@ -109,11 +116,24 @@ impl Document {
             names: self.endpoints.iter().filter_map(|entry| said(entry, &entry.name)).collect(),
             leaves: self.endpoints.iter().filter_map(|entry| said(entry, &entry.leaf)).collect(),
             ibscope: printable(&self.ibscope),
+            jobs: self.jobs.into_iter().map(plain_job).collect(),
             ranks: self.ranks.into_iter().map(|row| RankRow { evidence: printable(&row.evidence), ..row }).collect(),
+            unassigned: self
+                .unassigned
+                .into_iter()
+                .map(|row| UnassignedRow { reason: printable(&row.reason), ..row })
+                .collect(),
             ..Profile::default()
         };
         (profile, self.tables)
     }
+}
+
+/// A job as a terminal may show it.
+fn plain_job(mut job: JobRow) -> JobRow {
+    job.stack = printable(&job.stack);
+    job.slurm_job_id = job.slurm_job_id.as_deref().map(printable);
+    job
 }
 
 /// An input as a terminal may show it; its name is the user's own, and shown with care wherever it is shown.

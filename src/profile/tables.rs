@@ -1,7 +1,10 @@
 //! The Parquet tables. polars stays within this folder.
 
 use super::{ProfileError, claims};
-use crate::model::profile::{CmRow, CollectiveRow, ConnectionRow, HealthRow, Repeated, Repeats, TimelineRow, Traffic};
+use crate::model::profile::{
+    CmRow, CollectiveRow, ConnectionRow, CoverageState, HealthRow, PairCoverage, Repeated, Repeats, TimelineRow,
+    Traffic,
+};
 use crate::model::{Health, Kind, MessageRow, Packed, PacketRecord, Profile, printable, quoted};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};
@@ -108,6 +111,11 @@ pub(super) fn connections(rows: &[ConnectionRow]) -> PolarsResult<DataFrame> {
         column!(rows, "first_time_ns", i64, |row| row.first_time_ns),
         column!(rows, "last_time_ns", i64, |row| row.last_time_ns),
         column!(rows, "stack", Option<String>, |row| row.stack.clone()),
+        column!(rows, "job", Option<u32>, |row| row.job),
+        column!(rows, "one_sided", u32, |row| u32::from(row.one_sided)),
+        column!(rows, "coverage", String, |row| row.coverage.state.name().to_owned()),
+        column!(rows, "missing_packets", u64, |row| row.coverage.missing_packets),
+        column!(rows, "missing_messages", u64, |row| row.coverage.missing_messages),
     ];
     for (index, name) in TRAFFIC.into_iter().enumerate() {
         columns.push(column!(rows, name, u64, |row| traffic_values(&row.traffic)[index]));
@@ -164,6 +172,7 @@ pub(super) fn cm(rows: &[CmRow]) -> PolarsResult<DataFrame> {
         column!(rows, "starting_psn", Option<u32>, |row| row.starting_psn),
         column!(rows, "service_id", Option<u64>, |row| row.service_id),
         column!(rows, "world_rank", Option<u32>, |row| row.world_rank),
+        column!(rows, "mpi_job", Option<u32>, |row| row.mpi_job),
     ];
     DataFrame::new(rows.len(), columns)
 }
@@ -234,6 +243,11 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
     let (service, dest_qp, src_qp) = (table.u32("service_code")?, table.u32("dest_qp")?, table.u32("src_qp")?);
     let (first, last) = (table.i64("first_time_ns")?, table.i64("last_time_ns")?);
     let (stack, src_qp_evidence) = (table.text("stack")?, table.text("src_qp_evidence")?);
+    let has_jobs = table.has("job");
+    let job = if has_jobs { table.u32("job")? } else { Vec::new() };
+    let one_sided = if has_jobs { table.u32("one_sided")? } else { Vec::new() };
+    let coverage = if has_jobs { table.text("coverage")? } else { Vec::new() };
+    let missing = if has_jobs { table.u64s(["missing_packets", "missing_messages"])? } else { Vec::new() };
     let traffic = table.u64s(TRAFFIC)?;
     let repeats = table.u64s(REPEATS)?;
     let row = |row: usize| {
@@ -251,6 +265,16 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
             traffic: traffic_from(table.values(&traffic, row)?),
             repeats: repeats_from(table.values(&repeats, row)?),
             stack: stack.get(row).copied().flatten().map(printable),
+            job: job.get(row).copied().flatten(),
+            one_sided: one_sided.get(row).copied().flatten().is_some_and(|flag| flag != 0),
+            coverage: if has_jobs {
+                let [missing_packets, missing_messages] = table.values(&missing, row)?;
+                let state =
+                    table.named(&coverage, row, CoverageState::ALL, CoverageState::name, "no class of coverage")?;
+                PairCoverage { state, missing_packets, missing_messages }
+            } else {
+                PairCoverage { state: CoverageState::Unknown, ..PairCoverage::default() }
+            },
         })
     };
     (0..table.rows()).map(row).collect()
@@ -310,6 +334,7 @@ pub(super) fn read_cm(path: &Path, bytes: Vec<u8>) -> Result<Vec<CmRow>, Profile
     let (local, remote) = (table.u32("local_comm_id")?, table.u32("remote_comm_id")?);
     let (qpn, psn, service) = (table.u32("qpn")?, table.u32("starting_psn")?, table.u64("service_id")?);
     let world_rank = table.u32("world_rank")?;
+    let mpi_job = if table.has("mpi_job") { table.u32("mpi_job")? } else { Vec::new() };
     let row = |row: usize| {
         Ok(CmRow {
             time_ns: table.value(&time, row)?,
@@ -322,6 +347,8 @@ pub(super) fn read_cm(path: &Path, bytes: Vec<u8>) -> Result<Vec<CmRow>, Profile
             starting_psn: psn.get(row).copied().flatten(),
             service_id: service.get(row).copied().flatten(),
             world_rank: world_rank.get(row).copied().flatten(),
+            mpi_job: mpi_job.get(row).copied().flatten(),
+            mpi_port: None,
         })
     };
     (0..table.rows()).map(row).collect()
@@ -375,6 +402,11 @@ impl<'a> Table<'a> {
 
     pub(super) fn u64s<const N: usize>(&self, names: [&str; N]) -> Result<Vec<Vec<Option<u64>>>, ProfileError> {
         names.into_iter().map(|name| self.u64(name)).collect()
+    }
+
+    /// True where the table has the column: profiles written before it was kept have none.
+    fn has(&self, name: &str) -> bool {
+        self.frame.column(name).is_ok()
     }
 
     pub(super) fn rows(&self) -> usize {

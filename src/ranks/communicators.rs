@@ -12,8 +12,8 @@
 //! It takes two known processes, so that neither a reversed communicator nor one half of a split one passes; and one process that is
 //! seen and does not speak there is enough to believe nothing. It is an inference all the same, and is marked as one.
 
-use super::processes::Process;
-use super::{Place, Source, Verdict};
+use super::component::{Evidence, Rank, Votes};
+use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Known processes that a communicator must hold under their world ranks.
@@ -21,38 +21,45 @@ const ENOUGH: usize = 2;
 /// Envelopes that must name the rank.
 const ENVELOPES: u64 = 3;
 
-/// Gives a rank to places that have none, where communicators tell it.
-pub(super) fn infer(places: &mut [Place]) {
-    // Without the ones that say nothing at all: a queue pair may only ever receive.
-    let speaks = |place: &&Place| place.verdict.is_some() || !place.process.elsewhere.is_empty();
-    let seen: Vec<(Option<u32>, &Process)> =
-        places.iter().filter(speaks).map(|place| (place.verdict.map(|verdict| verdict.rank), &place.process)).collect();
+/// A process of a job: its ports, what its messages show, and its rank where that is known.
+pub(super) struct Member<'a> {
+    pub(super) ports: &'a BTreeSet<Endpoint>,
+    pub(super) votes: &'a Votes,
+    pub(super) rank: Option<u32>,
+}
+
+/// The ranks of members that have none, where communicators show them: by position in the list.
+pub(super) fn infer(members: &[Member<'_>]) -> Vec<(usize, Rank)> {
+    // Without those that say nothing at all: a queue pair may only ever receive.
+    let speaks = |member: &&Member<'_>| member.rank.is_some() || !member.votes.elsewhere.is_empty();
+    let seen: Vec<(Option<u32>, &Votes)> =
+        members.iter().filter(speaks).map(|member| (member.rank, member.votes)).collect();
     let contexts = like_world(&seen);
-    let mut taken: BTreeMap<u32, BTreeSet<_>> = BTreeMap::new();
-    for place in places.iter() {
-        if let Some(verdict) = place.verdict {
-            taken.entry(verdict.rank).or_default().insert(place.endpoint);
+    let mut taken: BTreeMap<u32, BTreeSet<Endpoint>> = BTreeMap::new();
+    for member in members {
+        if let Some(rank) = member.rank {
+            taken.entry(rank).or_default().extend(member.ports);
         }
     }
-    for place in places.iter_mut().filter(|place| place.verdict.is_none()) {
-        let Some((rank, agreeing)) = rank_on(&place.process, &contexts) else { continue };
-        // A rank that is known is at one endpoint, where it may have more queue pairs.
-        let is_elsewhere = taken.get(&rank).is_some_and(|at| !at.contains(&place.endpoint));
-        if !is_elsewhere && place.process.envelopes.is_empty() && place.process.stated.is_empty() {
-            place.verdict = Some(Verdict { rank, agreeing, disagreeing: 0, source: Source::Communicator });
-        }
-    }
+    let infer = |(at, member): (usize, &Member<'_>)| {
+        let (rank, agreeing) = rank_on(member.votes, &contexts)?;
+        // A rank that is known is at one place, where it may have more queue pairs.
+        let is_elsewhere = taken.get(&rank).is_some_and(|ports| ports.is_disjoint(member.ports));
+        let is_free = !is_elsewhere && member.votes.envelopes.is_empty() && member.votes.stated.is_empty();
+        is_free.then_some((at, Rank { rank, agreeing, disagreeing: 0, evidence: Evidence::Communicator }))
+    };
+    members.iter().enumerate().filter(|(_, member)| member.rank.is_none()).filter_map(infer).collect()
 }
 
 /// Context ids on which processes have their world rank, as far as the known ones say; `None`: a process without a world rank.
-fn like_world(seen: &[(Option<u32>, &Process)]) -> BTreeSet<u32> {
+fn like_world(seen: &[(Option<u32>, &Votes)]) -> BTreeSet<u32> {
     let known: BTreeSet<u32> = seen.iter().filter_map(|(rank, _)| *rank).collect();
     let contexts: BTreeSet<u32> =
-        seen.iter().flat_map(|(_, process)| process.elsewhere.keys().map(|(context, _)| *context)).collect();
+        seen.iter().flat_map(|(_, votes)| votes.elsewhere.keys().map(|(context, _)| *context)).collect();
     let is_like_world = |context: &u32| {
         let mut found = BTreeSet::new();
-        for (world_rank, process) in seen {
-            let mut ranks = process.elsewhere.keys().filter(|(own, _)| own == context).map(|(_, rank)| *rank);
+        for (world_rank, votes) in seen {
+            let mut ranks = votes.elsewhere.keys().filter(|(own, _)| own == context).map(|(_, rank)| *rank);
             match (world_rank, ranks.next(), ranks.next()) {
                 (Some(world_rank), Some(rank), None) if rank == *world_rank => _ = found.insert(rank),
                 // Known queue pairs of a rank need not all speak there: the rank must. An unknown process must.
@@ -66,9 +73,9 @@ fn like_world(seen: &[(Option<u32>, &Process)]) -> BTreeSet<u32> {
 }
 
 /// The rank that a process has on those contexts, and how many envelopes name it; `None` where it has none or several.
-fn rank_on(process: &Process, contexts: &BTreeSet<u32>) -> Option<(u32, u64)> {
+fn rank_on(votes: &Votes, contexts: &BTreeSet<u32>) -> Option<(u32, u64)> {
     let mut ranks: BTreeMap<u32, u64> = BTreeMap::new();
-    for ((_, rank), count) in process.elsewhere.iter().filter(|((context, _), _)| contexts.contains(context)) {
+    for ((_, rank), count) in votes.elsewhere.iter().filter(|((context, _), _)| contexts.contains(context)) {
         *ranks.entry(*rank).or_default() += count;
     }
     match ranks.into_iter().collect::<Vec<_>>()[..] {
@@ -81,8 +88,8 @@ fn rank_on(process: &Process, contexts: &BTreeSet<u32>) -> Option<(u32, u64)> {
 mod tests {
     use super::*;
 
-    fn process(elsewhere: &[(u32, u32)]) -> Process {
-        Process { elsewhere: elsewhere.iter().map(|place| (*place, 5)).collect(), ..Process::default() }
+    fn process(elsewhere: &[(u32, u32)]) -> Votes {
+        Votes { elsewhere: elsewhere.iter().map(|place| (*place, 5)).collect(), ..Votes::default() }
     }
 
     #[test]

@@ -1,72 +1,294 @@
-//! Connections that look like one library's -> those that make a job: endpoints that talk to each other, as different ranks.
+//! Components -> jobs.
 //!
-//! Other traffic may read as a message of rank 0 again and again. A job has several ranks, and each of them is at one port.
+//! Where connection messages were captured, a component is a whole job: its processes are known. Where they were not,
+//! each connection is a component of its own, and those of one job are put together by their ranks:
+//!
+//! ```text
+//!             n1          n2          n3
+//! a:          rank 0 <--> rank 1                  a and b: rank 0 is at n1 in both
+//! b:          rank 0 <-------------> rank 2       one job, as nothing speaks against it
+//! c:          rank 0 <--> rank 1                  c cannot be in the job of a: it has this connection already
+//! ```
+//! Two components are of different jobs where a rank is at different nodes, where connection messages name different
+//! processes as one rank, or where both connect the same two ranks and the library has one queue pair for that. If a
+//! component may be of several jobs, its job is unknown: jobs are never put together on a guess.
 
-use crate::model::traffic::ConnectionTotals;
+use super::component::Component;
+use super::processes::{End, Processes};
+use super::reading::Family;
 use ibscope_parsers::Endpoint;
-use ibscope_parsers::mpi::Form;
+use ibscope_parsers::mpi::TagLayout;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Endpoints that talk to each other, directly or through others.
+/// Share of the ranks up to the highest that are seen of a job of MPICH without collective operations, in percent. Any
+/// program may fill UCX's tags as MPICH does, with a number of its own where the rank stands.
+const DENSE_PERCENT: usize = 50;
+
+/// Components of one job, and those that may be of several.
 #[derive(Debug, Default)]
-pub(super) struct Groups {
-    /// Another endpoint of the same group, or itself.
-    towards: BTreeMap<Endpoint, Endpoint>,
+pub(super) struct Formed<'a> {
+    pub(super) jobs: Vec<Job<'a>>,
+    /// Components of MPI whose job is unknown, with the reason.
+    pub(super) unclear: Vec<(Component<'a>, String)>,
+    /// Components that do not prove to be MPI, with the reason.
+    pub(super) refused: Vec<(Component<'a>, String)>,
 }
 
-impl Groups {
-    /// Two endpoints talk to each other.
-    pub(super) fn join(&mut self, a: Endpoint, b: Endpoint) {
-        let (a, b) = (self.group(a), self.group(b));
-        self.towards.insert(a.max(b), a.min(b));
-    }
-
-    /// The endpoint that stands for the group.
-    pub(super) fn group(&mut self, endpoint: Endpoint) -> Endpoint {
-        let mut at = endpoint;
-        loop {
-            let next = *self.towards.entry(at).or_insert(at);
-            if next == at {
-                self.towards.insert(endpoint, at);
-                return at;
-            }
-            at = next;
-        }
-    }
+/// A job.
+#[derive(Debug)]
+pub(super) struct Job<'a> {
+    pub(super) components: Vec<Component<'a>>,
 }
 
-/// Connections of one form, by the endpoints that talk to each other.
-#[derive(Debug, Default)]
-pub(super) struct Jobs<'a> {
-    connections: Vec<(&'a ConnectionTotals, Option<u32>)>,
-    groups: Groups,
-}
-
-impl<'a> Jobs<'a> {
-    /// Adds a connection and the world rank of its sender; `None` where the library has introduced it without one.
-    pub(super) fn add(&mut self, connection: &'a ConnectionTotals, rank: Option<u32>) {
-        self.connections.push((connection, rank));
-        self.groups.join(connection.key.src, connection.key.dst);
+impl Job<'_> {
+    pub(super) fn family(&self) -> Option<(Family, TagLayout)> {
+        self.components.first().map(|own| (own.family, own.layout))
     }
 
-    /// All but those of groups in which all senders are one rank: several ports cannot be, and where only one sends, its messages must be
-    /// of a kind that nothing else looks like, or UCX must have wired it up.
-    pub(super) fn believable(mut self, form: Form, wired_up: &BTreeSet<Endpoint>) -> Vec<&'a ConnectionTotals> {
-        let is_distinct = matches!(form, Form::Rxm | Form::UcxUd | Form::Ob1 | Form::Nccl);
-        let mut claims: BTreeMap<Endpoint, BTreeSet<(Endpoint, Option<u32>)>> = BTreeMap::new();
-        for (connection, rank) in &self.connections {
-            let group = self.groups.group(connection.key.src);
-            claims.entry(group).or_default().insert((connection.key.src, *rank));
-        }
-        let is_job = |claims: &BTreeSet<(Endpoint, Option<u32>)>| {
-            let senders: BTreeSet<Endpoint> = claims.iter().map(|(sender, _)| *sender).collect();
-            let ranks: BTreeSet<Option<u32>> = claims.iter().map(|(_, rank)| *rank).collect();
-            let is_wired_up = || senders.iter().any(|sender| wired_up.contains(sender));
-            ranks.len() > 1 || ranks.contains(&None) || senders.len() < 2 && (is_distinct || is_wired_up())
+    pub(super) fn times_ns(&self) -> (i64, i64) {
+        let times = self.components.iter().map(|own| own.times_ns);
+        times.fold((i64::MAX, i64::MIN), |sum, own| (sum.0.min(own.0), sum.1.max(own.1)))
+    }
+
+    /// Ports of its processes.
+    pub(super) fn ports(&self) -> BTreeSet<Endpoint> {
+        self.components.iter().flat_map(|own| own.ports.values().flatten().copied()).collect()
+    }
+
+    /// All ranks up to the highest are known, and no process that speaks is without one.
+    pub(super) fn is_whole(&self) -> bool {
+        let is_silent = |own: &Component<'_>| {
+            let speaks = |votes: &super::component::Votes| !votes.envelopes.is_empty() || !votes.elsewhere.is_empty();
+            own.votes.iter().all(|(process, votes)| own.ranks.contains_key(process) || !speaks(votes))
         };
-        let groups = &mut self.groups;
-        let of_jobs =
-            self.connections.into_iter().filter(|(connection, _)| is_job(&claims[&groups.group(connection.key.src)]));
-        of_jobs.map(|(connection, _)| connection).collect()
+        is_dense(self.ranks(), 100) && self.components.iter().all(is_silent)
     }
+
+    fn ranks(&self) -> BTreeSet<u32> {
+        self.components.iter().flat_map(|own| own.ranks.values().map(|rank| rank.rank)).collect()
+    }
+}
+
+/// What of a component decides which others it may be joined with.
+struct Outline {
+    /// Ports of each rank.
+    ports: BTreeMap<u32, BTreeSet<Endpoint>>,
+    /// Processes of each rank that connection messages name.
+    named: BTreeMap<u32, BTreeSet<End>>,
+    /// Ranks that are connected, the lower one first.
+    links: BTreeSet<(u32, u32)>,
+    key: (Family, TagLayout),
+}
+
+impl Outline {
+    fn new(component: &Component<'_>, processes: &mut Processes) -> Self {
+        let by_rank = component.processes_by_rank();
+        let mut named: BTreeMap<u32, BTreeSet<End>> = BTreeMap::new();
+        for (rank, own) in &by_rank {
+            let known: BTreeSet<End> = own.iter().copied().filter(|process| processes.is_named(*process)).collect();
+            if !known.is_empty() {
+                named.insert(*rank, known);
+            }
+        }
+        let mut links = BTreeSet::new();
+        for (_, (from, to)) in &component.connections {
+            let rank = |end: End, processes: &mut Processes| Some(component.ranks.get(&processes.process(end))?.rank);
+            if let (Some(from), Some(to)) = (rank(*from, processes), rank(*to, processes)) {
+                links.insert((from.min(to), from.max(to)));
+            }
+        }
+        let ports = by_rank.keys().map(|rank| (*rank, component.ports_of(*rank))).collect();
+        Self { ports, named, links, key: (component.family, component.layout) }
+    }
+
+    /// Both know a rank, at one port.
+    fn touches(&self, other: &Self) -> bool {
+        self.key == other.key
+            && self.ports.iter().any(|(rank, own)| other.ports.get(rank).is_some_and(|ports| !own.is_disjoint(ports)))
+    }
+
+    /// They cannot be of one job.
+    fn contradicts(&self, other: &Self) -> bool {
+        let is_elsewhere =
+            self.ports.iter().any(|(rank, own)| other.ports.get(rank).is_some_and(|ports| own.is_disjoint(ports)));
+        let is_another = self
+            .named
+            .iter()
+            .any(|(rank, own)| other.named.get(rank).is_some_and(|processes| own.is_disjoint(processes)));
+        let is_double = !self.key.0.has_parallel_queue_pairs() && !self.links.is_disjoint(&other.links);
+        self.key != other.key || is_elsewhere || is_another || is_double
+    }
+
+    /// All ranks up to the highest are there.
+    fn is_whole(&self) -> bool {
+        is_dense(self.ports.keys().copied(), 100)
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (rank, ports) in &other.ports {
+            self.ports.entry(*rank).or_default().extend(ports);
+        }
+        for (rank, named) in &other.named {
+            self.named.entry(*rank).or_default().extend(named);
+        }
+        self.links.extend(&other.links);
+    }
+}
+
+fn is_dense(ranks: impl IntoIterator<Item = u32>, percent: usize) -> bool {
+    let ranks: BTreeSet<u32> = ranks.into_iter().collect();
+    let highest = ranks.last().copied().unwrap_or(0);
+    ranks.len() * 100 >= (highest as usize + 1) * percent
+}
+
+/// Puts components together. Those without a known rank are not asked.
+pub(super) fn form<'a>(components: Vec<Component<'a>>, processes: &mut Processes) -> Formed<'a> {
+    let mut outlined: Vec<(Outline, Component<'a>)> =
+        components.into_iter().map(|own| (Outline::new(&own, processes), own)).collect();
+    outlined.sort_by_key(|(_, own)| own.times_ns);
+    let mut formed = Formed::default();
+    let mut jobs: Vec<(Outline, Vec<Component<'a>>)> = Vec::new();
+    // Whole jobs first: what is left is part of one of them, or of none.
+    let (whole, parts): (Vec<_>, Vec<_>) = outlined.into_iter().partition(|(outline, _)| outline.is_whole());
+    for (outline, component) in whole.into_iter().chain(parts) {
+        let possible: Vec<usize> =
+            (0..jobs.len()).filter(|&at| jobs[at].0.touches(&outline) && !jobs[at].0.contradicts(&outline)).collect();
+        let contradict = |&(a, b): &(usize, usize)| jobs[a].0.contradicts(&jobs[b].0);
+        let mut pairs = possible.iter().flat_map(|a| possible.iter().map(|b| (*a, *b)));
+        if pairs.any(|pair| pair.0 < pair.1 && contradict(&pair)) {
+            formed.unclear.push((component, several(possible.len())));
+            continue;
+        }
+        let mut job = (outline, vec![component]);
+        for at in possible.into_iter().rev() {
+            let (outline, components) = jobs.remove(at);
+            job.0.add(&outline);
+            job.1.extend(components);
+        }
+        jobs.push(job);
+    }
+    complete(&mut jobs);
+    let parts = part_of_several(&jobs);
+    for (at, (_, components)) in jobs.into_iter().enumerate() {
+        if let Some(count) = parts.get(&at) {
+            formed.unclear.extend(components.into_iter().map(|own| (own, several(*count))));
+            continue;
+        }
+        let job = Job { components };
+        match refusal(&job) {
+            None => formed.jobs.push(job),
+            Some(reason) => formed.refused.extend(job.components.into_iter().map(|own| (own, reason.clone()))),
+        }
+    }
+    formed
+}
+
+fn several(jobs: usize) -> String {
+    format!("{jobs} jobs may own this queue pair: their connection messages would show which; capture from their start")
+}
+
+/// Two sets of components may be one job: no rank in common, whole together.
+fn fits(a: &Outline, b: &Outline) -> bool {
+    let disjoint = a.ports.keys().all(|rank| !b.ports.contains_key(rank));
+    let together = a.ports.keys().chain(b.ports.keys()).copied();
+    a.key == b.key && disjoint && !a.contradicts(b) && is_dense(together, 100)
+}
+
+/// Jobs that are whole only together with one of several others, and how many these are.
+fn part_of_several(jobs: &[(Outline, Vec<Component<'_>>)]) -> BTreeMap<usize, usize> {
+    let others = |at: usize| jobs.iter().filter(|(outline, _)| fits(&jobs[at].0, outline)).count();
+    let parts = (0..jobs.len()).filter(|&at| !jobs[at].0.is_whole());
+    parts.map(|at| (at, others(at))).filter(|(_, others)| *others > 1).collect()
+}
+
+/// Joins jobs that have no rank in common and are whole only together, where each fits one other alone.
+fn complete(jobs: &mut Vec<(Outline, Vec<Component<'_>>)>) {
+    loop {
+        let partners = |at: usize| -> Vec<usize> {
+            (0..jobs.len()).filter(|&other| other != at && fits(&jobs[at].0, &jobs[other].0)).collect()
+        };
+        let pair = (0..jobs.len()).find_map(|at| match partners(at)[..] {
+            [other] if partners(other) == [at] => Some((at.min(other), at.max(other))),
+            _ => None,
+        });
+        let Some((at, other)) = pair else { return };
+        let (outline, components) = jobs.remove(other);
+        jobs[at].0.add(&outline);
+        jobs[at].1.extend(components);
+    }
+}
+
+/// Why a set of components is no MPI job, if it is none.
+fn refusal(job: &Job<'_>) -> Option<String> {
+    if !job.components.iter().any(Component::is_proven) {
+        return Some("fewer than two processes send enough messages that name their rank".to_owned());
+    }
+    let ranks = job.ranks();
+    let is_mpich = job.family() == Some((Family::Ucx, TagLayout::Mpich));
+    if is_mpich
+        && !is_dense(ranks.iter().copied(), DENSE_PERCENT)
+        && !job.components.iter().any(Component::has_named_collectives)
+    {
+        let highest = ranks.last().copied().unwrap_or(0);
+        return Some(format!(
+            "tags read as MPICH's name {} of {} ranks and no collective operation: this may be another UCX program",
+            ranks.len(),
+            u64::from(highest) + 1
+        ));
+    }
+    None
+}
+
+/// Connections with their ends.
+type Connections<'a> = Vec<(super::reading::Fitting<'a>, (End, End))>;
+
+/// Gives components that name no rank, and those whose tags cannot be read alone, to the one job of their library that
+/// has all their ports. Returns the queue pairs that no job takes, with the reason.
+pub(super) fn attach<'a>(
+    jobs: &mut [Job<'a>],
+    silent: Vec<Component<'a>>,
+    unread: Vec<Connections<'a>>,
+    processes: &mut Processes,
+) -> Vec<(Vec<crate::model::QueuePair>, String)> {
+    let mut unclaimed = Vec::new();
+    let places: Vec<(Option<(Family, TagLayout)>, BTreeSet<Endpoint>)> =
+        jobs.iter().map(|job| (job.family(), job.ports())).collect();
+    let takers = |family: Family, layout: Option<TagLayout>, ports: &BTreeSet<Endpoint>| -> Vec<usize> {
+        let takes = |at: &usize| {
+            let (key, own) = &places[*at];
+            key.is_some_and(|key| key.0 == family && layout.is_none_or(|layout| layout == key.1))
+                && ports.is_subset(own)
+        };
+        (0..places.len()).filter(takes).collect()
+    };
+    let refused = |connections: &Connections<'a>, takers: &[usize], processes: &Processes| {
+        let ends = connections.iter().flat_map(|(_, (from, to))| [*from, *to]);
+        let ends = ends.filter_map(|end| processes.queue_pair(end)).collect();
+        let reason = match takers.len() {
+            0 => "its messages name no rank and it shares no port with a job of its library".to_owned(),
+            count => several(count),
+        };
+        (ends, reason)
+    };
+    for own in silent {
+        let ports = own.ports.values().flatten().copied().collect();
+        match takers(own.family, Some(own.layout), &ports)[..] {
+            [at] => jobs[at].components.push(own),
+            ref others => unclaimed.push(refused(&own.connections, others, processes)),
+        }
+    }
+    for connections in unread {
+        let keys = connections.iter().map(|(fit, _)| &fit.connection.key);
+        let ports = keys.flat_map(|key| [key.src, key.dst]).collect();
+        let family = connections.first().map(|(fit, _)| Family::of(fit.form));
+        let at = family.map(|family| takers(family, None, &ports)).unwrap_or_default();
+        match (at[..].first(), family.zip(at.first().and_then(|at| places[*at].0))) {
+            (Some(&only), Some((family, (_, layout)))) if at.len() == 1 => {
+                let own = super::component::read_as(family, layout, connections, processes);
+                jobs[only].components.push(own);
+            }
+            _ => unclaimed.push(refused(&connections, &at, processes)),
+        }
+    }
+    unclaimed
 }

@@ -1,37 +1,50 @@
-//! Who is which rank. Joined last: sums are kept per connection, and what is believed here only names them.
+//! Which connection carries MPI, which job it belongs to, and who is which rank. Decided once, when all has been read.
 //!
-//! [`believe`] lets the messages of all connections vote on the library and on the meaning of its tags, [`pair`] finds
-//! the two directions of connections, and [`learn`] lets processes vote on their rank. [`rankmap`] is the user's word,
-//! which goes before.
+//! ```text
+//! connection messages -> processes    queue pairs that one process owns, on any number of ports
+//! votes of messages   -> reading      the library of a connection, and how its tags are read
+//! both                -> component    processes that exchange messages, and the rank of each
+//! components          -> jobs         never two added up, never one guessed
+//! jobs                -> infer        ranks that follow from others, marked as such
+//! ```
+//! A reading, a job and a rank are accepted where the evidence beats the next best by a stated margin; else they are
+//! unknown, with the reason (`UnassignedRow`). [`rankmap`] is what the user says, which goes before.
 
 pub mod hosts;
 pub mod rankmap;
 
+mod cm;
 mod communicators;
+mod component;
+mod coverage;
+mod detection;
+mod infer;
 mod jobs;
 mod pairs;
 mod processes;
-mod stack;
+mod reading;
 
+pub use detection::Detection;
 pub use pairs::{Evidence, Pairs, named, pair};
-pub use stack::{Belief, believe};
 
-use crate::model::profile::{CmRow, RankRow};
+use crate::model::profile::{CmRow, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Introduction, QueuePair, Wireup};
+use crate::model::{Introduction, Kind, QueuePair, Wireup};
+use component::{Component, Rank};
 use ibscope_parsers::Endpoint;
-use processes::Process;
+use jobs::Job;
+use processes::{End, Processes};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Share of the votes that a rank needs at its process, in percent.
-const CLEAR_PERCENT: u64 = 90;
+/// Unassigned queue pairs that are listed; a broken capture may have any number.
+const MAX_UNASSIGNED: usize = 1 << 16;
 
-/// Everything that speaks of ranks.
+/// Everything that shows ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Witnesses<'a> {
     /// Connections with the votes of their messages.
     pub connections: &'a [Box<ConnectionTotals>],
-    /// Connection management messages.
+    /// Connection management messages, of which [`keep_agreed`] has been asked.
     pub cm: &'a [CmRow],
     /// UCX's wire-up messages.
     pub wireups: &'a [Wireup],
@@ -39,179 +52,325 @@ pub struct Witnesses<'a> {
     pub named: &'a [Vec<QueuePair>],
     /// Introductions of Open MPI's `udcm` and of MVAPICH2.
     pub introductions: &'a [Introduction],
+    /// Only a window of the time of the captures was read.
+    pub is_window: bool,
+    /// Names of endpoints: those with one name are ports of one node.
+    pub names: &'a BTreeMap<Endpoint, String>,
 }
 
-/// A rank and what speaks for it: votes that agree, and that do not.
-#[derive(Clone, Copy, Debug)]
-struct Verdict {
-    rank: u32,
-    agreeing: u64,
-    disagreeing: u64,
-    source: Source,
+/// Takes ranks out of CM messages whose exchange does not agree on them.
+pub fn keep_agreed(rows: &mut [CmRow]) {
+    cm::keep_agreed(rows);
 }
 
-/// What says so, the strongest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
-    /// The library's connection messages state it.
-    Stated,
-    /// Envelopes name it.
-    Envelopes,
-    /// Other communicators let it be inferred.
-    Communicator,
+/// Jobs, ranks, and what stays unknown.
+#[derive(Clone, Debug, Default)]
+pub struct Identified {
+    /// The library of each connection, and how its envelopes are read.
+    pub detection: Detection,
+    /// Jobs by number.
+    pub jobs: Vec<JobRow>,
+    /// Ranks, sorted by job, rank, endpoint and queue pair.
+    pub ranks: Vec<RankRow>,
+    /// Queue pairs without a rank, sorted by endpoint and queue pair.
+    pub unassigned: Vec<UnassignedRow>,
+    /// The job of each connection, in their order.
+    pub job_of: Vec<Option<u32>>,
+    /// How much of each connection the captures hold, in their order.
+    pub coverage: Vec<PairCoverage>,
+    /// Connections with one-sided operations, in their order.
+    pub one_sided: Vec<bool>,
+    /// What the reader has to know, one sentence each.
+    pub notes: Vec<String>,
 }
 
-impl Source {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Stated => "cm",
-            Self::Envelopes => "envelope",
-            Self::Communicator => "communicator",
-        }
-    }
-}
+/// Ranks by queue pair, with their job.
+type Ranks = BTreeMap<QueuePair, (u32, Rank)>;
 
-/// A process at an endpoint, and what is believed of it.
-struct Place {
-    endpoint: Endpoint,
-    /// Its queue pairs there; none: senders whose queue pairs are not known.
-    queue_pairs: Vec<u32>,
-    process: Process,
-    verdict: Option<Verdict>,
-}
-
-/// The ranks that envelopes and connection messages name, sorted, and what could not be settled, one sentence each.
-///
-/// An endpoint whose processes are all one rank, as far as can be seen, gets one row for all its queue pairs; others get a row per queue pair
-/// whose rank is known.
+/// Identifies jobs and ranks.
 #[must_use]
-pub fn learn(witnesses: &Witnesses<'_>, belief: &Belief, paired: &Pairs) -> (Vec<RankRow>, Vec<String>) {
-    let mut places = places(witnesses, belief, paired);
-    communicators::infer(&mut places);
-    let mut notes = Vec::new();
-    let mut rows = Vec::new();
-    for here in places.chunk_by(|a, b| a.endpoint == b.endpoint) {
-        let named = here.iter().filter_map(|place| Some((place, place.verdict?)));
-        let ranks: BTreeSet<u32> = named.clone().map(|(_, verdict)| verdict.rank).collect();
-        if ranks.len() == 1 && here.iter().all(|place| place.verdict.is_some()) {
-            rows.extend(together(here));
-            continue;
-        }
-        for (place, verdict) in named {
-            rows.extend(place.queue_pairs.iter().map(|&qpn| row(place.endpoint, Some(qpn), verdict)));
-        }
-        notes.extend(unsettled(here));
+pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
+    let mut identified = jobs_and_ranks(witnesses, paired);
+    let Witnesses { connections, cm, is_window, .. } = *witnesses;
+    identified.coverage = coverage::coverage(connections, cm, paired, &identified.detection, is_window);
+    identified
+}
+
+fn jobs_and_ranks(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
+    let connections = witnesses.connections;
+    let mut identified = Identified {
+        job_of: vec![None; connections.len()],
+        one_sided: vec![false; connections.len()],
+        ..Identified::default()
+    };
+    let fitting = reading::fitting_connections(connections, paired);
+    if fitting.is_empty() {
+        return identified;
     }
-    drop_conflicts(&mut rows, &mut notes);
-    let inferred: BTreeSet<u32> =
-        rows.iter().filter(|row| row.evidence == Source::Communicator.name()).map(|row| row.rank).collect();
-    if !inferred.is_empty() {
-        let all: Vec<String> = inferred.iter().map(u32::to_string).collect();
+    let exchanges = cm::exchanges(witnesses.cm);
+    let mut processes = processes::named(witnesses, &exchanges);
+    let (known, unread) = component::components(fitting, witnesses, &exchanges, paired, &mut processes);
+    let (ranked, silent): (Vec<_>, Vec<_>) = known.into_iter().partition(|own| !own.ranks.is_empty());
+    let mut formed = jobs::form(ranked, &mut processes);
+    formed.jobs.sort_by_key(Job::times_ns);
+    let unclaimed = jobs::attach(&mut formed.jobs, silent, unread, &mut processes);
+    let mut reasons: BTreeMap<QueuePair, String> = BTreeMap::new();
+    let mut ranks = Ranks::new();
+    for (number, job) in (1..).zip(&formed.jobs) {
+        identified.detection.add(&job.components);
+        for own in &job.components {
+            own.connections.iter().for_each(|(fit, _)| identified.job_of[fit.index] = Some(number));
+        }
+        let found = ranks_of(job, witnesses.names, &mut processes, &mut identified.notes);
+        for (queue_pair, rank) in found {
+            if let Some((other, _)) = ranks.insert(queue_pair, (number, rank)).filter(|(other, _)| *other != number) {
+                ranks.remove(&queue_pair);
+                reasons.insert(queue_pair, format!("jobs {other} and {number} both claim it"));
+            }
+        }
+    }
+    // Their messages are MPI's, whosoever they are.
+    formed.unclear.iter().for_each(|(own, _)| identified.detection.add(std::slice::from_ref(own)));
+    let mut blocked: BTreeSet<Endpoint> = BTreeSet::new();
+    for (own, reason) in formed.unclear.iter().chain(&formed.refused) {
+        blocked.extend(own.ports.values().flatten());
+        ends_of(own, &processes).for_each(|queue_pair| _ = reasons.insert(queue_pair, reason.clone()));
+    }
+    for (ends, reason) in unclaimed {
+        blocked.extend(ends.iter().map(|queue_pair: &QueuePair| queue_pair.endpoint));
+        ends.into_iter().for_each(|queue_pair| _ = reasons.insert(queue_pair, reason.clone()));
+    }
+    infer::by_port(witnesses, paired, &formed.jobs, &mut processes, &mut ranks, &blocked, &mut identified);
+    identified.jobs = job_rows(&formed.jobs, &ranks);
+    identified.unassigned = unassigned(connections, paired, &ranks, &reasons, &mut identified);
+    identified.ranks = rows(connections, paired, &ranks);
+    identified
+}
+
+fn ends_of<'a>(own: &'a Component<'_>, processes: &'a Processes) -> impl Iterator<Item = QueuePair> + 'a {
+    own.connections.iter().flat_map(|(_, (from, to))| [*from, *to]).filter_map(|end| processes.queue_pair(end))
+}
+
+/// Ports with one name belong to one node; without names each is a node by itself.
+fn node<'a>(endpoint: Endpoint, names: &'a BTreeMap<Endpoint, String>) -> (Option<&'a str>, Option<Endpoint>) {
+    match names.get(&endpoint) {
+        Some(name) => (Some(name), None),
+        None => (None, Some(endpoint)),
+    }
+}
+
+/// The ranks of a job's queue pairs. A rank that processes at different nodes claim is believed of none of them.
+fn ranks_of(
+    job: &Job<'_>,
+    names: &BTreeMap<Endpoint, String>,
+    processes: &mut Processes,
+    notes: &mut Vec<String>,
+) -> BTreeMap<QueuePair, Rank> {
+    let mut of_process: BTreeMap<End, Rank> = BTreeMap::new();
+    let mut members = Vec::new();
+    for own in &job.components {
+        for (process, votes) in &own.votes {
+            let Some(ports) = own.ports.get(process) else { continue };
+            let rank = own.ranks.get(process);
+            of_process.extend(rank.map(|rank| (*process, *rank)));
+            members.push((*process, communicators::Member { ports, votes, rank: rank.map(|rank| rank.rank) }));
+        }
+    }
+    let (ends, members): (Vec<End>, Vec<_>) = members.into_iter().unzip();
+    for (at, rank) in communicators::infer(&members) {
+        of_process.insert(ends[at], rank);
+    }
+    let mut places: BTreeMap<u32, BTreeMap<End, BTreeSet<_>>> = BTreeMap::new();
+    for (process, member) in ends.iter().zip(&members) {
+        if let Some(rank) = of_process.get(process) {
+            let nodes = member.ports.iter().map(|port| node(*port, names));
+            places.entry(rank.rank).or_default().entry(*process).or_default().extend(nodes);
+        }
+    }
+    places.retain(|_, claims| {
+        let mut all = claims.values();
+        let first = all.next();
+        first.is_some_and(|first| all.any(|other| other.is_disjoint(first)))
+    });
+    for (rank, claims) in &places {
+        let ports: BTreeSet<String> = ends
+            .iter()
+            .zip(&members)
+            .filter(|(process, _)| claims.contains_key(process))
+            .flat_map(|(_, member)| member.ports.iter().map(Endpoint::to_string))
+            .collect();
+        let ports: Vec<String> = ports.into_iter().collect();
         notes.push(format!(
-            "ranks inferred from communicators on which all known processes have their world rank: {}",
-            all.join(", ")
+            "rank {rank} is claimed at {}: unknown at all of them; name the ports of one node alike with --hosts if they are",
+            ports.join(" and ")
         ));
     }
-    rows.sort_by(|a, b| (a.rank, &a.endpoint, a.qpn).cmp(&(b.rank, &b.endpoint, b.qpn)));
-    (rows, notes)
-}
-
-/// Processes by endpoint, those whose queue pairs are not known last.
-fn places(witnesses: &Witnesses<'_>, belief: &Belief, paired: &Pairs) -> Vec<Place> {
-    let (processes, loose) = processes::find(witnesses, belief, paired);
-    let mut places = Vec::new();
-    for process in processes {
-        let endpoints: BTreeSet<Endpoint> = process.queue_pairs.iter().map(|end| end.endpoint).collect();
-        for endpoint in endpoints {
-            let own = process.queue_pairs.iter().filter(|end| end.endpoint == endpoint);
-            let queue_pairs = own.map(|end| end.qpn.value()).collect();
-            places.push(Place { endpoint, queue_pairs, verdict: verdict(&process), process: process.clone() });
+    of_process.retain(|_, rank| !places.contains_key(&rank.rank));
+    let mut ranks = BTreeMap::new();
+    for own in &job.components {
+        for (_, (from, to)) in &own.connections {
+            for end in [*from, *to] {
+                let rank = of_process.get(&processes.process(end));
+                if let (Some(queue_pair), Some(rank)) = (processes.queue_pair(end), rank) {
+                    ranks.insert(queue_pair, *rank);
+                }
+            }
         }
     }
-    for (endpoint, process) in loose {
-        places.push(Place { endpoint, queue_pairs: Vec::new(), verdict: verdict(&process), process });
-    }
-    places.sort_by(|a, b| {
-        (a.endpoint, a.queue_pairs.is_empty(), &a.queue_pairs).cmp(&(
-            b.endpoint,
-            b.queue_pairs.is_empty(),
-            &b.queue_pairs,
-        ))
-    });
-    places
+    ranks
 }
 
-/// The row of an endpoint that is one rank: with the strongest of what says so, and all that speaks for and against it.
-fn together(here: &[Place]) -> Option<RankRow> {
-    let mut verdicts = here.iter().filter_map(|place| Some((place.endpoint, place.verdict?)));
-    let (endpoint, mut all) = verdicts.next()?;
-    for (_, verdict) in verdicts {
-        all.agreeing += verdict.agreeing;
-        all.disagreeing += verdict.disagreeing;
-        all.source = all.source.min(verdict.source);
-    }
-    Some(row(endpoint, None, all))
+fn job_rows(jobs: &[Job<'_>], ranks: &Ranks) -> Vec<JobRow> {
+    let row = |(number, job): (u32, &Job<'_>)| {
+        let known: BTreeSet<u32> =
+            ranks.values().filter(|(own, _)| *own == number).map(|(_, rank)| rank.rank).collect();
+        let (first_time_ns, last_time_ns) = job.times_ns();
+        JobRow {
+            job: number,
+            stack: detection::name_of(job),
+            ranks: known.len() as u32,
+            first_time_ns,
+            last_time_ns,
+            slurm_job_id: None,
+        }
+    };
+    (1..).zip(jobs).map(row).collect()
 }
 
-/// What is left open at an endpoint: processes without a rank where others have one, and those whose messages contradict each other.
-fn unsettled(here: &[Place]) -> Option<String> {
-    let endpoint = here.first()?.endpoint;
-    let unknown = here.iter().filter(|place| place.verdict.is_none()).count();
-    let mut votes: BTreeMap<u32, u64> = BTreeMap::new();
-    for place in here {
-        for (rank, count) in place.process.envelopes.iter().chain(&place.process.stated) {
-            *votes.entry(*rank).or_default() += count;
+/// Queue pairs that carry data.
+fn data_ends(connections: &[Box<ConnectionTotals>], paired: &Pairs) -> BTreeSet<QueuePair> {
+    let mut ends = BTreeSet::new();
+    for key in connections.iter().map(|connection| &connection.key).filter(|key| key.kind == Kind::Data) {
+        let receiver = reading::receiver(key);
+        ends.insert(receiver);
+        if key.is_datagram() {
+            ends.insert(QueuePair { endpoint: key.src, qpn: key.src_qp });
+        } else {
+            ends.extend(paired.partner(receiver).map(|(end, _)| end));
         }
     }
-    if unknown == 0 || votes.is_empty() {
-        return None;
+    ends
+}
+
+fn unassigned(
+    connections: &[Box<ConnectionTotals>],
+    paired: &Pairs,
+    ranks: &Ranks,
+    reasons: &BTreeMap<QueuePair, String>,
+    identified: &mut Identified,
+) -> Vec<UnassignedRow> {
+    let mut jobs: BTreeMap<QueuePair, u32> = BTreeMap::new();
+    let mut mpi: BTreeSet<QueuePair> = BTreeSet::new();
+    for (connection, job) in connections.iter().zip(&identified.job_of) {
+        let receiver = reading::receiver(&connection.key);
+        let both = [Some(receiver), paired.partner(receiver).map(|(end, _)| end)];
+        for end in both.into_iter().flatten() {
+            jobs.extend(job.map(|job| (end, job)));
+            if identified.detection.form(&connection.key).is_some() {
+                mpi.insert(end);
+            }
+        }
     }
-    let all: Vec<String> = votes.iter().map(|(rank, count)| format!("{rank} ({count} messages)")).collect();
-    Some(format!(
-        "endpoint {endpoint} sends as ranks {}, and for {unknown} of its processes or queue pairs no message tells which, or they contradict each \
-         other: give --rankmap with queue pairs to name them",
-        all.join(", ")
-    ))
+    let row = |end: QueuePair| {
+        let by_default = if mpi.contains(&end) {
+            "its messages name no rank of MPI_COMM_WORLD"
+        } else {
+            "no MPI message was recognized on it"
+        };
+        UnassignedRow {
+            job: jobs.get(&end).copied(),
+            endpoint: end.endpoint.to_string(),
+            qpn: end.qpn.value(),
+            reason: reasons.get(&end).cloned().unwrap_or_else(|| by_default.to_owned()),
+        }
+    };
+    let all: Vec<QueuePair> =
+        data_ends(connections, paired).into_iter().filter(|end| !ranks.contains_key(end)).collect();
+    if all.len() > MAX_UNASSIGNED {
+        identified
+            .notes
+            .push(format!("{} queue pairs have no rank; the first {MAX_UNASSIGNED} of them are listed", all.len()));
+    }
+    all.into_iter().take(MAX_UNASSIGNED).map(row).collect()
 }
 
-/// The rank that nearly all votes name. What the library states goes before what envelopes say.
-fn verdict(process: &Process) -> Option<Verdict> {
-    let Process { envelopes, stated, .. } = process;
-    let candidates = if stated.is_empty() { envelopes } else { stated };
-    let (&rank, _) = candidates.iter().max_by_key(|&(rank, count)| (count, std::cmp::Reverse(rank)))?;
-    let of = |votes: &BTreeMap<u32, u64>| votes.get(&rank).copied().unwrap_or(0);
-    let agreeing = of(envelopes) + of(stated);
-    let total = envelopes.values().chain(stated.values()).sum::<u64>();
-    let clear = agreeing > 0 && agreeing * 100 >= total * CLEAR_PERCENT;
-    let source = if stated.is_empty() { Source::Envelopes } else { Source::Stated };
-    clear.then_some(Verdict { rank, agreeing, disagreeing: total - agreeing, source })
+/// One row for a port whose queue pairs all belong to one rank by the same evidence, else one for each queue pair.
+fn rows(connections: &[Box<ConnectionTotals>], paired: &Pairs, ranks: &Ranks) -> Vec<RankRow> {
+    let mut ports: BTreeMap<Endpoint, Vec<QueuePair>> = BTreeMap::new();
+    for end in data_ends(connections, paired) {
+        ports.entry(end.endpoint).or_default().push(end);
+    }
+    let mut rows = Vec::new();
+    for (endpoint, ends) in &ports {
+        let known: Vec<(&QueuePair, &(u32, Rank))> = ends.iter().filter_map(|end| ranks.get_key_value(end)).collect();
+        let kinds: BTreeSet<_> =
+            known.iter().map(|(_, (job, own))| (*job, own.rank, own.evidence.is_inferred())).collect();
+        if kinds.len() == 1 && known.len() == ends.len() {
+            rows.extend(together(*endpoint, &known));
+        } else {
+            rows.extend(known.iter().map(|(end, (job, own))| row(*endpoint, Some(end.qpn.value()), *job, own)));
+        }
+    }
+    rows.sort_by(|a, b| (a.job, a.rank, &a.endpoint, a.qpn).cmp(&(b.job, b.rank, &b.endpoint, b.qpn)));
+    rows
 }
 
-fn row(endpoint: Endpoint, qpn: Option<u32>, verdict: Verdict) -> RankRow {
+/// The row of a port that is one rank: with the strongest evidence, and all votes.
+fn together(endpoint: Endpoint, known: &[(&QueuePair, &(u32, Rank))]) -> Option<RankRow> {
+    let (_, (job, first)) = known.first()?;
+    let evidence = known.iter().map(|(_, (_, own))| own.evidence).min()?;
+    // Queue pairs of one process carry the same votes.
+    let votes = known.iter().map(|(_, (_, own))| (own.agreeing, own.disagreeing)).max()?;
+    Some(row(endpoint, None, *job, &Rank { evidence, agreeing: votes.0, disagreeing: votes.1, ..*first }))
+}
+
+fn row(endpoint: Endpoint, qpn: Option<u32>, job: u32, own: &Rank) -> RankRow {
     RankRow {
-        rank: verdict.rank,
+        job,
+        rank: own.rank,
         endpoint: endpoint.to_string(),
         qpn,
-        evidence: verdict.source.name().to_owned(),
-        agreeing: verdict.agreeing,
-        disagreeing: verdict.disagreeing,
+        evidence: own.evidence.name().to_owned(),
+        agreeing: own.agreeing,
+        disagreeing: own.disagreeing,
+        inferred: own.evidence.is_inferred(),
     }
 }
 
-/// A rank that is claimed at two endpoints is believed at none of them.
-fn drop_conflicts(rows: &mut Vec<RankRow>, notes: &mut Vec<String>) {
-    let mut claims: BTreeMap<u32, BTreeMap<String, u64>> = BTreeMap::new();
-    for row in rows.iter() {
-        claims.entry(row.rank).or_default().entry(row.endpoint.clone()).or_insert(row.agreeing);
+#[cfg(test)]
+mod tests {
+    use crate::model::traffic::ConnectionTotals;
+    use crate::model::{ConnectionKey, Kind};
+    use ibscope_parsers::{Endpoint, Qpn};
+
+    /// A reliable connection without any traffic, between LIDs.
+    pub(super) fn connection(src: u16, dst: u16, dest_qp: u32) -> ConnectionTotals {
+        let endpoint = |lid: u16| lid.to_string().parse::<Endpoint>().expect("a LID");
+        let key = ConnectionKey {
+            src: endpoint(src),
+            dst: endpoint(dst),
+            kind: Kind::Data,
+            service: 0,
+            dest_qp: Qpn::new(dest_qp),
+            src_qp: Qpn::new(0),
+        };
+        ConnectionTotals {
+            key,
+            times_ns: (0, 0),
+            traffic: Default::default(),
+            repeats: Default::default(),
+            health: Default::default(),
+            unknown_starts: 0,
+            mpi: None,
+            missing: None,
+            continuity: Default::default(),
+            inputs: Default::default(),
+            partners: Default::default(),
+            echoes: Default::default(),
+            timings: Default::default(),
+            sizes: Default::default(),
+            time_bins: Vec::new(),
+            bins: Vec::new(),
+        }
     }
-    claims.retain(|_, endpoints| endpoints.len() > 1);
-    for (rank, endpoints) in &claims {
-        let claims: Vec<String> =
-            endpoints.iter().map(|(endpoint, votes)| format!("{endpoint} ({votes} messages)")).collect();
-        notes.push(format!(
-            "rank {rank} is claimed by {}: none of them is believed (are these captures of two jobs?)",
-            claims.join(" and ")
-        ));
-    }
-    rows.retain(|row| !claims.contains_key(&row.rank));
 }

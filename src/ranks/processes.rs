@@ -1,140 +1,183 @@
-//! Queue pairs -> processes -> ranks.
+//! Queue pairs -> processes.
 //!
-//! A process is a set of queue pairs. Which belong together is known where a library says so (the worker of UCX's wire-up
-//! messages, introductions); which rank they are is voted by the envelopes that went out from them, and stated by the connection
-//! messages of Open MPI's `openib` and of MVAPICH2.
+//! A process is a set of queue pairs, on any number of ports. Which belong together follows from what libraries say of
+//! themselves while they connect: UCX's wire-up messages name their worker, introductions (`udcm`, MVAPICH2) come from
+//! one datagram queue pair, CM private data of `openib` state job and rank, and a CM service is listened at by one
+//! process. Where none of it was captured each queue pair is a process of its own, as far as can be seen.
+//!
+//! Senders whose queue pair is unknown are ends too: what they say of themselves counts for their connection alone.
 
-use super::{Belief, Pairs, Witnesses};
+use super::Witnesses;
+use super::cm::{self, Exchange};
 use crate::model::QueuePair;
-use crate::model::traffic::Communicator;
+use foldhash::fast::FixedState;
 use ibscope_parsers::Endpoint;
-use ibscope_parsers::mpi::Form;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What speaks for the ranks of one process.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Process {
-    /// Its queue pairs.
-    pub(super) queue_pairs: BTreeSet<QueuePair>,
-    /// Envelopes on `MPI_COMM_WORLD` by the rank they name.
-    pub(super) envelopes: BTreeMap<u32, u64>,
-    /// Envelopes on other communicators by context id and the rank they name there.
-    pub(super) elsewhere: BTreeMap<(u32, u32), u64>,
-    /// Connection messages by the rank they state.
-    pub(super) stated: BTreeMap<u32, u64>,
+/// Number of an end of connections: a queue pair, or the unknown sender of one connection.
+pub(super) type End = u32;
+
+/// Sets of ends that grow together. The end with the smallest number stands for its set.
+#[derive(Debug, Default)]
+pub(super) struct Sets(Vec<End>);
+
+impl Sets {
+    pub(super) fn add(&mut self) -> End {
+        let next = self.0.len() as End;
+        self.0.push(next);
+        next
+    }
+
+    /// The end that stands for the set of an end.
+    pub(super) fn of(&mut self, end: End) -> End {
+        let mut at = end;
+        while self.0[at as usize] != at {
+            // Halves the path for the next time.
+            let next = self.0[self.0[at as usize] as usize];
+            self.0[at as usize] = next;
+            at = next;
+        }
+        at
+    }
+
+    pub(super) fn join(&mut self, a: End, b: End) {
+        let (a, b) = (self.of(a), self.of(b));
+        self.0[a.max(b) as usize] = a.min(b);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
 }
 
-/// The processes behind all queue pairs that send, and what speaks for senders whose queue pair is not known, by endpoint.
-pub(super) fn find(
-    witnesses: &Witnesses<'_>,
-    belief: &Belief,
-    paired: &Pairs,
-) -> (Vec<Process>, BTreeMap<Endpoint, Process>) {
-    let Witnesses { connections, cm, wireups, named, introductions } = *witnesses;
-    let mut groups = Groups::default();
-    let mut workers: BTreeMap<(Endpoint, u64), BTreeSet<QueuePair>> = BTreeMap::new();
-    for (wireup, named) in wireups.iter().zip(named) {
-        let queue_pairs = workers.entry((wireup.src, wireup.worker)).or_default();
-        queue_pairs.extend(wireup.datagram_qp.map(|qpn| QueuePair { endpoint: wireup.src, qpn }));
-        // A number that stands in the address by chance would join two processes.
-        if let [end] = named[..] {
-            queue_pairs.insert(end);
-        }
-    }
-    // The datagram queue pair of a process is one.
-    let mut speakers: BTreeMap<QueuePair, BTreeSet<QueuePair>> = BTreeMap::new();
-    for said in introductions {
-        let own = said.queue_pairs.iter().map(|&qpn| QueuePair { endpoint: said.from.endpoint, qpn });
-        speakers.entry(said.from).or_default().extend(own.chain([said.from]));
-    }
-    for queue_pairs in workers.values().chain(speakers.values()) {
-        groups.join(queue_pairs);
-    }
-    // NCCL's connections go one way, so those on which a process receives name it nowhere. It has a port for each GPU as a rule: its queue pairs
-    // there are taken as one process, whose messages contradict each other where that is wrong.
-    let mut ports: BTreeMap<Endpoint, BTreeSet<QueuePair>> = BTreeMap::new();
-    for key in connections.iter().map(|connection| &connection.key).filter(|key| belief.form(key) == Some(Form::Nccl)) {
-        let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
-        ports.entry(key.dst).or_default().insert(receiver);
-        if let Some((sender, _)) = paired.partner(receiver) {
-            ports.entry(key.src).or_default().insert(sender);
-        }
-    }
-    ports.values().for_each(|queue_pairs| groups.join(queue_pairs));
-    let mut loose: BTreeMap<Endpoint, Process> = BTreeMap::new();
-    for connection in connections {
-        let key = &connection.key;
-        let Some((form, layout)) = belief.reading(key) else { continue };
-        let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
-        let sender = if key.is_datagram() {
-            Some(QueuePair { endpoint: key.src, qpn: key.src_qp })
-        } else {
-            paired.partner(receiver).map(|(end, _)| end)
-        };
-        let process = match sender {
-            Some(sender) => groups.process(sender),
-            None => loose.entry(key.src).or_default(),
-        };
-        for (communicator, rank, count) in connection.votes().of(form, layout) {
-            match communicator {
-                Communicator::World => *process.envelopes.entry(rank).or_default() += count,
-                Communicator::Context(context) => *process.elsewhere.entry((context, rank)).or_default() += count,
-            }
-        }
-        // The receiver may never send: it is a process all the same.
-        groups.process(receiver);
-    }
-    for row in cm {
-        if let (Some(qpn), Some(rank), "REQ" | "REP") = (row.qpn, row.world_rank, row.message.as_str()) {
-            *groups.process(QueuePair { endpoint: row.src, qpn }).stated.entry(rank).or_default() += 1;
-        }
-    }
-    for said in introductions {
-        if let Some(rank) = said.world_rank {
-            *groups.process(said.from).stated.entry(rank).or_default() += 1;
-        }
-    }
-    (groups.processes.into_iter().flatten().collect(), loose)
+/// All ends, and the processes they belong to.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    numbers: HashMap<QueuePair, End, FixedState>,
+    queue_pairs: Vec<Option<QueuePair>>,
+    sets: Sets,
+    /// Ends that a library's own connection messages name: such a process is known, and equals no other.
+    named: Vec<bool>,
 }
 
-/// Sets of queue pairs that grow together.
-#[derive(Default)]
-struct Groups {
-    index: BTreeMap<QueuePair, usize>,
-    /// Emptied where one was joined to another.
-    processes: Vec<Option<Process>>,
-}
-
-impl Groups {
-    fn process(&mut self, end: QueuePair) -> &mut Process {
-        let next = self.processes.len();
-        let index = *self.index.entry(end).or_insert(next);
-        if index == next {
-            self.processes.push(None);
+impl Processes {
+    /// The number of a queue pair.
+    pub(super) fn end(&mut self, queue_pair: QueuePair) -> End {
+        if let Some(end) = self.numbers.get(&queue_pair) {
+            return *end;
         }
-        let process = self.processes[index].get_or_insert_default();
-        process.queue_pairs.insert(end);
-        process
+        let end = self.add(Some(queue_pair));
+        self.numbers.insert(queue_pair, end);
+        end
     }
 
-    fn join(&mut self, ends: &BTreeSet<QueuePair>) {
-        let Some(first) = ends.first() else { return };
-        self.process(*first);
-        let into = self.index[first];
+    /// An end of which only its connection is known.
+    pub(super) fn unknown_sender(&mut self) -> End {
+        self.add(None)
+    }
+
+    fn add(&mut self, queue_pair: Option<QueuePair>) -> End {
+        self.queue_pairs.push(queue_pair);
+        self.named.push(false);
+        self.sets.add()
+    }
+
+    /// The number of a queue pair that is known already.
+    pub(super) fn find(&self, queue_pair: QueuePair) -> Option<End> {
+        self.numbers.get(&queue_pair).copied()
+    }
+
+    /// The queue pair of an end.
+    pub(super) fn queue_pair(&self, end: End) -> Option<QueuePair> {
+        self.queue_pairs[end as usize]
+    }
+
+    /// The process of an end: the end that stands for it.
+    pub(super) fn process(&mut self, end: End) -> End {
+        self.sets.of(end)
+    }
+
+    /// Number of ends.
+    pub(super) fn len(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// True where a library's connection messages name the process.
+    pub(super) fn is_named(&mut self, end: End) -> bool {
+        let process = self.process(end);
+        self.named[process as usize]
+    }
+
+    /// These ends belong to one process.
+    pub(super) fn join(&mut self, ends: &[End]) {
         for end in ends {
-            self.process(*end);
-            let from = self.index[end];
-            if from == into {
-                continue;
-            }
-            if let Some(joined) = self.processes[from].take() {
-                for end in &joined.queue_pairs {
-                    self.index.insert(*end, into);
-                }
-                if let Some(process) = &mut self.processes[into] {
-                    process.queue_pairs.extend(joined.queue_pairs);
-                }
-            }
+            self.sets.join(ends[0], *end);
         }
     }
+
+    /// These queue pairs belong to one process, which its library names.
+    fn join_named(&mut self, queue_pairs: impl IntoIterator<Item = QueuePair>) {
+        let ends: Vec<End> = queue_pairs.into_iter().map(|queue_pair| self.end(queue_pair)).collect();
+        self.join(&ends);
+        ends.iter().for_each(|end| self.named[*end as usize] = true);
+    }
+
+    /// Whoever stands for a process carries its mark.
+    fn settle_names(&mut self) {
+        for end in 0..self.sets.len() as End {
+            let process = self.sets.of(end);
+            self.named[process as usize] |= self.named[end as usize];
+        }
+    }
+}
+
+/// The queue pairs of UCX's workers. Their ids are random 64-bit numbers, so one on two ports is one process; one that
+/// opens the same endpoint at two ports is not: something has copied its messages.
+fn workers(witnesses: &Witnesses<'_>) -> BTreeMap<(u64, Option<Endpoint>), Vec<QueuePair>> {
+    let mut ports: BTreeMap<(u64, u64), BTreeSet<Endpoint>> = BTreeMap::new();
+    for wireup in witnesses.wireups {
+        ports.entry((wireup.worker, wireup.sender_endpoint)).or_default().insert(wireup.src);
+    }
+    let copied: BTreeSet<u64> =
+        ports.iter().filter(|(_, ports)| ports.len() > 1).map(|((worker, _), _)| *worker).collect();
+    let mut workers: BTreeMap<(u64, Option<Endpoint>), Vec<QueuePair>> = BTreeMap::new();
+    for (wireup, ends) in witnesses.wireups.iter().zip(witnesses.named) {
+        let port = copied.contains(&wireup.worker).then_some(wireup.src);
+        let own = workers.entry((wireup.worker, port)).or_default();
+        own.extend(wireup.datagram_qp.map(|qpn| QueuePair { endpoint: wireup.src, qpn }));
+        // A number that stands in the address by chance would join two processes.
+        if let [end] = ends[..] {
+            own.push(end);
+        }
+    }
+    workers
+}
+
+/// The processes that connection messages name.
+pub(super) fn named(witnesses: &Witnesses<'_>, exchanges: &[Exchange]) -> Processes {
+    let mut processes = Processes::default();
+    workers(witnesses).into_values().for_each(|own| processes.join_named(own));
+    let mut ranks: BTreeMap<(u32, u32), Vec<QueuePair>> = BTreeMap::new();
+    for said in witnesses.introductions {
+        let own = said.queue_pairs.iter().map(|&qpn| QueuePair { endpoint: said.from.endpoint, qpn });
+        let own: Vec<QueuePair> = own.chain([said.from]).collect();
+        if let (Some(job), Some(rank)) = (said.job, said.world_rank) {
+            ranks.entry((job, rank)).or_default().extend(&own);
+        }
+        processes.join_named(own);
+    }
+    let mut listeners: BTreeMap<(Endpoint, u64), Vec<QueuePair>> = BTreeMap::new();
+    for exchange in exchanges {
+        if let Some(stated) = exchange.stated {
+            ranks.entry((stated.job, stated.requester)).or_default().push(exchange.requester);
+            ranks.entry((stated.job, stated.replier)).or_default().push(exchange.replier);
+        }
+        if let Some(service) = exchange.service_id.filter(|service| cm::tcp_port(*service).is_some()) {
+            listeners.entry((exchange.replier.endpoint, service)).or_default().push(exchange.replier);
+        }
+    }
+    ranks.into_values().for_each(|own| processes.join_named(own));
+    listeners.into_values().for_each(|own| processes.join_named(own));
+    processes.settle_names();
+    processes
 }

@@ -8,7 +8,7 @@ use super::{OCCURRENCES, Partial};
 use crate::model::health::Observed;
 use crate::model::profile::{Repeats, Traffic};
 use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, TimeBin};
-use crate::model::{Claim, ConnectionKey, Few, Kind, Missing, Recorder, Sight, Sums, TimingKey, Turn};
+use crate::model::{Claim, ConnectionKey, Continuity, Few, Kind, Missing, Recorder, Sight, Sums, TimingKey, Turn};
 use ibscope_parsers::Qpn;
 use smallvec::smallvec;
 
@@ -34,6 +34,8 @@ impl Share {
 pub struct Ending {
     /// Messages of which something is missing, if any.
     pub missing: Option<Box<Missing>>,
+    /// What sequence numbers show to be missing.
+    pub continuity: Continuity,
     /// Its window of sequence numbers overflowed.
     pub overflowed: bool,
     /// Votes for the sender's queue pair: of answers by PSN, and of repeated request numbers.
@@ -264,6 +266,11 @@ impl One {
         for ((_, claim, key), recorder) in timings {
             settled.join((claim, key), recorder, Recorder::merge);
         }
+        let continuity = Continuity {
+            request_packets: partial.first[Turn::Request as usize].packets,
+            response_packets: partial.first[Turn::Response as usize].packets,
+            ..ending.continuity
+        };
         let totals = ConnectionTotals {
             key,
             times_ns,
@@ -273,6 +280,7 @@ impl One {
             unknown_starts,
             mpi,
             missing: ending.missing,
+            continuity,
             inputs: smallvec![input],
             partners,
             echoes,
@@ -340,6 +348,7 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     if let Some(missing) = later.missing {
         *total.missing.get_or_insert_default().as_mut() += *missing;
     }
+    total.continuity.add(&later.continuity);
     total.inputs.extend(later.inputs);
     for (key, recorder) in later.timings {
         total.timings.or_default(key).merge(recorder);

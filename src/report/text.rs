@@ -143,7 +143,7 @@ fn footer(text: &mut String, matrix: &Matrix) {
             matrix.selection.name()
         );
     }
-    if matrix.labels.contains(&Label::Unknown) {
+    if matrix.labels.iter().any(Label::is_unknown) {
         text.push_str("`unknown`: endpoints whose rank no message told; give --rankmap to name them.\n");
     }
 }

@@ -10,7 +10,7 @@ use crate::python::{run, venv};
 use crate::runs::decompressed;
 use crate::tools::{ibscope, result, sample, samples_folder};
 use ibscope::crosscheck::{self, Clocks, Crosscheck, Pair, Sums, Verdict};
-use ibscope::model::profile::{ConnectionRow, RankRow, Repeated, Repeats, TimelineRow, Traffic};
+use ibscope::model::profile::{ConnectionRow, PairCoverage, RankRow, Repeated, Repeats, TimelineRow, Traffic};
 use ibscope::model::{Kind, Profile};
 use ibscope::report::html::{Compared, Page};
 use ibscope_parsers::{Endpoint, Lid, Qpn};
@@ -275,6 +275,9 @@ fn large(ranks: u16) -> Profile {
             traffic,
             repeats: Repeats::default(),
             stack: Some("Open MPI UCX rc_verbs".to_owned()),
+            job: None,
+            one_sided: false,
+            coverage: PairCoverage::default(),
         });
     }
     for bin in 0..BINS {
@@ -292,7 +295,16 @@ fn large(ranks: u16) -> Profile {
         profile.leaves.insert(endpoint(rank), format!("leaf{:02}", rank / 64));
         let evidence = "envelope".to_owned();
         let endpoint = endpoint(rank).to_string();
-        profile.ranks.push(RankRow { rank: rank.into(), endpoint, qpn: None, evidence, agreeing: 9, disagreeing: 0 });
+        profile.ranks.push(RankRow {
+            rank: rank.into(),
+            endpoint,
+            qpn: None,
+            evidence,
+            agreeing: 9,
+            disagreeing: 0,
+            job: 1,
+            inferred: false,
+        });
     }
     profile
 }

@@ -267,10 +267,7 @@ pub fn json(profile: &Profile, speed: Option<&Speed>, out: &mut dyn Write) -> io
 type Cell = (&'static str, Value);
 
 fn cells(row: &Row<'_>) -> Vec<Cell> {
-    let rank = |label: &Label| match label {
-        Label::Rank(rank) => json!(rank),
-        _ => Value::Null,
-    };
+    let rank = |label: &Label| label.rank().map_or(Value::Null, |rank| json!(rank));
     let values = [
         json!(row.endpoints.0.to_string()),
         json!(row.endpoints.1.to_string()),

@@ -165,7 +165,7 @@ fn sums<'a>(columns: &mut Columns, rows: &(impl Iterator<Item = &'a Traffic> + C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::profile::{Repeats, TimelineRow};
+    use crate::model::profile::{PairCoverage, Repeats, TimelineRow};
     use crate::report::html::packed::tests::{bytes_of, numbers_of};
     use crate::report::matrix::{Selection, matrix};
     use ibscope_parsers::{Lid, Qpn};
@@ -199,6 +199,9 @@ mod tests {
                 traffic: total,
                 repeats: Repeats::default(),
                 stack: (src == 1).then(|| "a library".to_owned()),
+                job: None,
+                one_sided: false,
+                coverage: PairCoverage::default(),
             });
         }
         profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));

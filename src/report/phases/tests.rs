@@ -1,7 +1,7 @@
 //! Patterns of constructed traffic: grids of all kinds, other numberings, ranks of one node, captures of one port.
 
 use super::{Name, Options, phases};
-use crate::model::profile::{ConnectionRow, Input, RankRow, Repeated, Repeats, TimelineRow, Traffic};
+use crate::model::profile::{ConnectionRow, Input, PairCoverage, RankRow, Repeated, Repeats, TimelineRow, Traffic};
 use crate::model::{Coverage, Kind, Profile};
 use crate::report::By;
 use ibscope_parsers::Qpn;
@@ -28,6 +28,9 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         traffic,
         repeats: Repeats::default(),
         stack: None,
+        job: None,
+        one_sided: false,
+        coverage: PairCoverage::default(),
     };
     let connections: Vec<ConnectionRow> =
         pairs.iter().filter(|(a, b)| endpoint(*a) != endpoint(*b)).map(connection).collect();
@@ -46,6 +49,8 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         evidence: "rankmap".to_owned(),
         agreeing: 0,
         disagreeing: 0,
+        job: 1,
+        inferred: false,
     });
     let input = Input {
         name: "sink.pcap".to_owned(),

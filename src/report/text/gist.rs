@@ -52,7 +52,7 @@ pub(super) fn busiest(lines: &mut Lines, profile: &Profile) {
     }
     pairs.sort_unstable();
     let name = |label: &Label| match label {
-        Label::Rank(rank) => format!("rank {rank}"),
+        Label::Rank(..) => format!("rank {label}"),
         _ => label.name(),
     };
     let named = pairs.into_iter().map(|(Reverse(sent), src, dst)| {

@@ -1,7 +1,7 @@
 //! What is drawn, measured: positions and colours of rectangles and polygons against the values, by the marks that the axes name.
 
 use super::{bin, bytes, matrix, matrix_svg, ranks, rates, rates_svg, texts, timeline, timeline_svg};
-use crate::model::profile::{ConnectionRow, Repeated, Repeats, TimelineRow, Traffic};
+use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Repeats, TimelineRow, Traffic};
 use crate::model::{Histogram, Kind, Profile, Recorder};
 use crate::report::figure;
 use crate::report::figure::scale::viridis;
@@ -247,6 +247,9 @@ fn two_phases() -> Profile {
         traffic: traffic(payload_bytes),
         repeats: Repeats::default(),
         stack: None,
+        job: None,
+        one_sided: false,
+        coverage: PairCoverage::default(),
     };
     let row = |bin: i64, connection, bytes| TimelineRow {
         time_ns: bin * 100_000_000,

@@ -1,0 +1,94 @@
+//! Captures that miss records or parts of them.
+
+use std::ops::Range;
+
+use super::{Record, Recording, transmissions};
+use crate::Random;
+
+/// What a sampling switch keeps or drops at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Each record by itself: the mirror copies of a packet are sampled independently.
+    Record,
+    /// All mirror copies of a transmission together.
+    Transmission,
+}
+
+/// Which of the units a sampling switch keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Every k-th.
+    Periodic,
+    /// Each with probability 1/k.
+    Random,
+}
+
+/// The records of this range: late start, early end, or both.
+#[must_use]
+pub fn window(recording: &Recording, records: Range<usize>) -> Recording {
+    recording.with(recording.records.get(records).unwrap_or_default().to_vec())
+}
+
+/// The records captured at these times, the end excluded.
+#[must_use]
+pub fn between(recording: &Recording, times_ns: Range<u64>) -> Recording {
+    keep(recording, |_, record| times_ns.contains(&record.time_ns))
+}
+
+/// Keeps 1 of `one_in` units of the recordings of one run. A recording holds at most `copies` of
+/// each transmission.
+#[must_use]
+pub fn thin(
+    recordings: &[Recording],
+    copies: usize,
+    one_in: u64,
+    (unit, choice): (Unit, Choice),
+    random: &mut Random,
+) -> Vec<Recording> {
+    let one_in = one_in.max(1);
+    let phase = random.below(one_in);
+    let mut is_kept = |index: usize| match choice {
+        Choice::Periodic => index as u64 % one_in == phase,
+        Choice::Random => random.below(one_in) == 0,
+    };
+    match unit {
+        Unit::Record => recordings.iter().map(|recording| keep(recording, |index, _| is_kept(index))).collect(),
+        Unit::Transmission => {
+            let found = transmissions(recordings, copies);
+            let kept: Vec<bool> = (0..found.count).map(is_kept).collect();
+            let pairs = recordings.iter().zip(&found.of);
+            pairs.map(|(recording, of)| keep(recording, |index, _| kept[of[index]])).collect()
+        }
+    }
+}
+
+/// Drops `per_mille` of the records, in bursts of `burst` records on average (1: independently).
+#[must_use]
+pub fn lose(recording: &Recording, per_mille: u64, burst: u64, random: &mut Random) -> Recording {
+    let burst = burst.max(1);
+    let mut is_lost = false;
+    // Two states with geometric lengths: a burst ends with 1/burst and begins as often as the share of losses takes.
+    let begin_ppm = per_mille * 1_000_000 / burst / (1000 - per_mille.min(999));
+    keep(recording, |_, _| {
+        is_lost = if is_lost { random.below(burst) != 0 } else { random.below(1_000_000) < begin_ppm };
+        !is_lost
+    })
+}
+
+/// Truncates every record to `snap_bytes` and keeps the original lengths.
+#[must_use]
+pub fn snap(recording: &Recording, snap_bytes: usize) -> Recording {
+    let truncate = |record: &Record| match record.data.get(..snap_bytes) {
+        Some(kept) => Record { data: kept.into(), ..record.clone() },
+        None => record.clone(),
+    };
+    recording.with(recording.records.iter().map(truncate).collect())
+}
+
+/// The records for which `is_kept` holds, given their index.
+#[must_use]
+pub fn keep(recording: &Recording, mut is_kept: impl FnMut(usize, &Record) -> bool) -> Recording {
+    let records = recording.records.iter().enumerate();
+    recording
+        .with(records.filter(|(index, record)| is_kept(*index, record)).map(|(_, record)| record.clone()).collect())
+}

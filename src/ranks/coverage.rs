@@ -1,0 +1,170 @@
+//! How much of each connection the capture holds, as far as the connection itself shows it.
+//!
+//! Three numberings say what a capture missed, without any knowledge of what captured it:
+//!
+//! ```text
+//! PSNs of requests         consecutive: a hole is a missing packet; the first one is known from CM, and 0 of UCX and NCCL
+//! READ requests            state how many response packets have to come
+//! MSNs of acknowledgements count the messages that the receiver has completed since the connection exists
+//! ```
+//! The last one covers what lies before the first packet of the capture too. Datagrams have UCX's own numbers or none. A
+//! connection counts as complete where these say so, and not where they say nothing.
+
+use super::reading::{self, Family};
+use super::{Detection, Pairs};
+use crate::model::profile::{CmRow, CoverageState, PairCoverage};
+use crate::model::traffic::ConnectionTotals;
+use crate::model::{ConnectionKey, Kind, QueuePair};
+use ibscope_parsers::Qpn;
+use ibscope_parsers::ib::{Opcode, Service};
+use std::collections::BTreeMap;
+
+/// Numbers of 24 bits wrap around: what is ahead by more than half of them is behind.
+const MASK: u64 = 0xFF_FFFF;
+const HALF: u64 = 1 << 23;
+/// Messages that may be under way unacknowledged when a capture ends; no queue is deeper by default.
+const UNDER_WAY: u64 = 1 << 12;
+/// Request packets that a connection needs to have a say in whether the mirror samples.
+const ENOUGH: u64 = 32;
+/// Share of packets that a sampling mirror lets through at most (one of two), in percent, with room for chance.
+const SAMPLED_PERCENT: u64 = 70;
+/// Share of the connections that must look sampled, in percent: losses in bursts hit some.
+const SAMPLED_CONNECTIONS_PERCENT: usize = 80;
+
+/// The coverage of each connection, in their order. In a window of time what lies outside is not missing.
+pub(super) fn coverage(
+    connections: &[Box<ConnectionTotals>],
+    cm: &[CmRow],
+    paired: &Pairs,
+    detection: &Detection,
+    is_window: bool,
+) -> Vec<PairCoverage> {
+    let starts: BTreeMap<QueuePair, u32> =
+        cm.iter().filter_map(|row| Some((QueuePair { endpoint: row.src, qpn: row.qpn? }, row.starting_psn?))).collect();
+    let views = connections.iter().map(|own| View {
+        own,
+        back: back(connections, &own.key, paired),
+        first_psn: starts.get(&reading::receiver(&own.key)).copied().or_else(|| starts_at_zero(detection, &own.key)),
+        is_window,
+    });
+    let mut all: Vec<PairCoverage> = views.map(|view| view.coverage(detection)).collect();
+    mark_sampled(connections, &mut all);
+    all
+}
+
+/// The connection in the other direction.
+fn back<'a>(
+    connections: &'a [Box<ConnectionTotals>],
+    key: &ConnectionKey,
+    paired: &Pairs,
+) -> Option<&'a ConnectionTotals> {
+    let (sender, _) = paired.partner(reading::receiver(key))?;
+    let back = ConnectionKey { src: key.dst, dst: key.src, dest_qp: sender.qpn, src_qp: Qpn::new(0), ..*key };
+    let at = connections.binary_search_by_key(&back, |own| own.key).ok()?;
+    Some(&connections[at])
+}
+
+/// UCX and NCCL set both PSNs of a connection to 0 (`uct_rc_iface_qp_connect`, `ncclIbRtrQp`).
+fn starts_at_zero(detection: &Detection, key: &ConnectionKey) -> Option<u32> {
+    let family = Family::of(detection.form(key)?);
+    matches!(family, Family::Ucx | Family::Nccl).then_some(0)
+}
+
+/// A connection with what speaks of it.
+struct View<'a> {
+    own: &'a ConnectionTotals,
+    back: Option<&'a ConnectionTotals>,
+    first_psn: Option<u32>,
+    is_window: bool,
+}
+
+impl View<'_> {
+    fn coverage(&self, detection: &Detection) -> PairCoverage {
+        let key = &self.own.key;
+        if key.kind != Kind::Data {
+            return PairCoverage::default();
+        }
+        let open = self.own.missing.as_deref().filter(|_| detection.form(key).is_some());
+        let open = open.map_or(0, |missing| missing.mpi_incomplete + missing.mpi_cut);
+        let (state, missing_packets, missing_messages) = match Opcode(key.service << 5).service() {
+            Service::Ud => self.datagrams(),
+            Service::Rc | Service::Xrc | Service::Uc | Service::Rd => self.connected(),
+            _ => (CoverageState::Complete, 0, 0),
+        };
+        let missing_messages = missing_messages.max(open);
+        let is_short = missing_packets + missing_messages > 0;
+        let state = if is_short { state.max(CoverageState::Incomplete) } else { state };
+        PairCoverage { state, missing_packets, missing_messages }
+    }
+
+    fn connected(&self) -> (CoverageState, u64, u64) {
+        let continuity = &self.own.continuity;
+        let asked = self.back.map_or(0, |back| back.continuity.asked_packets);
+        let responses = asked.saturating_sub(continuity.response_packets);
+        let before = self.before();
+        let messages = self.messages();
+        let missing_packets = continuity.missing_requests + responses + before.unwrap_or(0);
+        let is_silent = continuity.request_packets == 0;
+        let is_proven = is_silent || self.is_window || before.is_some() || messages.is_some();
+        let state = if continuity.restarted || continuity.uncertain || !is_proven {
+            CoverageState::Unknown
+        } else {
+            CoverageState::Complete
+        };
+        (state, missing_packets, messages.unwrap_or(0))
+    }
+
+    /// Requests before the first one of the capture; `None` where the first PSN of the connection is unknown.
+    fn before(&self) -> Option<u64> {
+        let first = self.own.continuity.first_psn.filter(|_| !self.is_window)?;
+        let ahead = u64::from(first.wrapping_sub(self.first_psn?)) & MASK;
+        (ahead < HALF).then_some(ahead)
+    }
+
+    /// Messages that the receiver has completed and the capture does not hold; `None` where no acknowledgement tells.
+    fn messages(&self) -> Option<u64> {
+        let msn = self.back.and_then(|back| back.continuity.last_msn).filter(|_| !self.is_window)?;
+        let seen = self.own.traffic.messages;
+        let ahead = u64::from(msn).wrapping_sub(seen) & MASK;
+        let behind = seen.wrapping_sub(u64::from(msn)) & MASK;
+        // An adapter that does not count, or a second connection under the same numbers, proves nothing.
+        (ahead < HALF || behind <= UNDER_WAY).then_some(if ahead < HALF { ahead } else { 0 })
+    }
+
+    fn datagrams(&self) -> (CoverageState, u64, u64) {
+        let votes = self.own.votes();
+        let is_control =
+            votes.enveloped.iter().sum::<u64>() == 0 && self.own.starts() > 0 && self.own.unknown_starts == 0;
+        match self.own.continuity.missing_datagrams {
+            Some(missing) => (CoverageState::Complete, missing, 0),
+            // Messages by which processes connect are sent again until they arrive.
+            None if is_control => (CoverageState::Complete, 0, 0),
+            None => (CoverageState::Unknown, 0, 0),
+        }
+    }
+}
+
+/// Where nearly all connections lack a like share of their packets, the mirror samples.
+fn mark_sampled(connections: &[Box<ConnectionTotals>], all: &mut [PairCoverage]) {
+    let shares: Vec<(usize, bool)> = connections
+        .iter()
+        .zip(all.iter())
+        .enumerate()
+        .filter(|(_, (own, _))| own.key.kind == Kind::Data && !own.key.is_datagram())
+        .filter_map(|(at, (own, _))| {
+            let seen = own.continuity.request_packets;
+            let sent = seen + own.continuity.missing_requests;
+            (sent >= ENOUGH).then_some((at, seen * 100 <= sent * SAMPLED_PERCENT))
+        })
+        .collect();
+    let sampled = shares.iter().filter(|(_, is_sampled)| *is_sampled).count();
+    if sampled == 0 || sampled * 100 < shares.len() * SAMPLED_CONNECTIONS_PERCENT {
+        return;
+    }
+    for (own, coverage) in connections.iter().zip(all) {
+        // What is too short to show a hole was sampled as well.
+        if own.key.kind == Kind::Data {
+            coverage.state = coverage.state.max(CoverageState::Sampled);
+        }
+    }
+}

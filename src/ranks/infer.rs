@@ -1,0 +1,122 @@
+//! Ranks of queue pairs whose messages name none, where they follow: the only rank of their port.
+//!
+//! Libraries open queue pairs that carry no envelope: one for each size class (`openib`), rails for large messages, those
+//! of one-sided operations. Where every port of a job has one rank, a further queue pair between two of these ports
+//! belongs to the same two processes if it is of the same library: connection messages name it, or its messages are of
+//! that library.
+
+use super::component::{Evidence, Rank};
+use super::jobs::Job;
+use super::processes::Processes;
+use super::reading::{self, Family};
+use super::{Identified, Pairs, Ranks, Witnesses};
+use crate::model::traffic::ConnectionTotals;
+use crate::model::{ConnectionKey, Kind, QueuePair};
+use ibscope_parsers::Endpoint;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Gives queue pairs the rank of their port, and connections the job of their ports.
+pub(super) fn by_port(
+    witnesses: &Witnesses<'_>,
+    paired: &Pairs,
+    jobs: &[Job<'_>],
+    processes: &mut Processes,
+    ranks: &mut Ranks,
+    blocked: &BTreeSet<Endpoint>,
+    identified: &mut Identified,
+) {
+    let alone = ports_of_one_rank(jobs, ranks, blocked);
+    let mut found: Vec<(QueuePair, (u32, Rank))> = Vec::new();
+    for (index, connection) in witnesses.connections.iter().enumerate() {
+        let receiver = reading::receiver(&connection.key);
+        let Some(sender) = sender(&connection.key, paired).filter(|_| connection.key.kind == Kind::Data) else {
+            continue;
+        };
+        let of = |end: &QueuePair| ranks.get(end).or_else(|| alone.get(&end.endpoint)).copied();
+        let (Some(from), Some(to)) = (of(&sender), of(&receiver)) else { continue };
+        if from.0 != to.0 || from.1.rank == to.1.rank {
+            continue;
+        }
+        let Some(job) = jobs.get(from.0 as usize - 1) else { continue };
+        let is_new = !ranks.contains_key(&sender) || !ranks.contains_key(&receiver);
+        if is_new && !is_of_library(connection, [sender, receiver], job, processes) {
+            continue;
+        }
+        let inferred = |rank: Rank| Rank { evidence: Evidence::Port, agreeing: 0, disagreeing: 0, ..rank };
+        for (end, (number, rank)) in [(sender, from), (receiver, to)] {
+            if !ranks.contains_key(&end) {
+                found.push((end, (number, inferred(rank))));
+            }
+        }
+        identified.job_of[index] = Some(from.0);
+        let back = QueuePair { endpoint: connection.key.src, ..sender };
+        identified.one_sided[index] = is_new
+            && !connection.key.is_datagram()
+            && is_bare(connection)
+            && is_one_sided(job, witnesses, back, receiver);
+    }
+    ranks.extend(found);
+}
+
+/// The queue pair that sends, where it is known.
+fn sender(key: &ConnectionKey, paired: &Pairs) -> Option<QueuePair> {
+    if key.is_datagram() {
+        return Some(QueuePair { endpoint: key.src, qpn: key.src_qp });
+    }
+    paired.partner(reading::receiver(key)).map(|(end, _)| end)
+}
+
+/// Ports at which one rank of one job runs, of jobs that have all ranks up to the highest and one of them per port: there
+/// is one process per port. `blocked` are ports with messages of unknown processes.
+fn ports_of_one_rank(jobs: &[Job<'_>], ranks: &Ranks, blocked: &BTreeSet<Endpoint>) -> BTreeMap<Endpoint, (u32, Rank)> {
+    let mut ports: BTreeMap<Endpoint, BTreeMap<(u32, u32), Rank>> = BTreeMap::new();
+    for (end, (job, rank)) in ranks {
+        ports.entry(end.endpoint).or_default().insert((*job, rank.rank), *rank);
+    }
+    let is_single = |job: &Job<'_>| {
+        let own = job.ports();
+        job.is_whole()
+            && own.is_disjoint(blocked)
+            && own.iter().all(|port| ports.get(port).is_some_and(|own| own.len() == 1))
+    };
+    let single: BTreeSet<u32> = (1..).zip(jobs).filter(|(_, job)| is_single(job)).map(|(number, _)| number).collect();
+    let one = |(port, own): (&Endpoint, &BTreeMap<(u32, u32), Rank>)| {
+        let ((job, _), rank) = own.first_key_value().filter(|_| own.len() == 1)?;
+        single.contains(job).then_some((*port, (*job, *rank)))
+    };
+    ports.iter().filter_map(one).collect()
+}
+
+/// The connection is of the job's library: connection messages name both ends, or all its messages are of the library.
+fn is_of_library(
+    connection: &ConnectionTotals,
+    ends: [QueuePair; 2],
+    job: &Job<'_>,
+    processes: &mut Processes,
+) -> bool {
+    let Some((family, _)) = job.family() else { return false };
+    let votes = connection.votes();
+    let own: u64 = ibscope_parsers::mpi::Form::ALL
+        .into_iter()
+        .filter(|form| Family::of(*form) == family)
+        .map(|form| votes.enveloped[form as usize] + votes.bare[form as usize])
+        .sum();
+    let speaks = own > 0 && own == connection.starts();
+    let is_named = |end: QueuePair| processes.find(end).is_some_and(|end| processes.is_named(end));
+    speaks || family == Family::Ucx && ends.map(is_named) == [true; 2]
+}
+
+/// No message of the connection carries an envelope.
+fn is_bare(connection: &ConnectionTotals) -> bool {
+    connection.votes().enveloped.iter().sum::<u64>() == 0
+}
+
+/// Open MPI's `osc/ucx` has a worker of its own: queue pairs without envelopes in either direction.
+fn is_one_sided(job: &Job<'_>, witnesses: &Witnesses<'_>, sender: QueuePair, receiver: QueuePair) -> bool {
+    let back = |connection: &&Box<ConnectionTotals>| {
+        connection.key.src == receiver.endpoint && reading::receiver(&connection.key) == sender
+    };
+    let from = witnesses.connections.partition_point(|own| own.key.src < receiver.endpoint);
+    let same_port = witnesses.connections[from..].iter().take_while(|own| own.key.src == receiver.endpoint);
+    job.family().is_some_and(|(family, _)| family == Family::Ucx) && same_port.filter(back).all(|own| is_bare(own))
+}

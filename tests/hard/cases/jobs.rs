@@ -1,0 +1,142 @@
+//! Several jobs in the same captures.
+
+use super::names::{move_hosts, permutation, renumber};
+use super::partial::windowed;
+use crate::library::{Form, Library, Run, ports};
+use crate::scene::{Cast, Scene, cast, cast_in};
+use ibscope_parsers::Endpoint;
+use ibscope_samples::Random;
+use ibscope_samples::hard::rewrite::lid;
+use ibscope_samples::hard::split::shuffle;
+use std::collections::BTreeMap;
+
+fn one_job(run: &Run) -> bool {
+    run.jobs.len() == 1 && !run.name.contains("nfs")
+}
+
+/// A second job in the form of the first, which begins while the first runs.
+fn beside(first: &Cast, second: Cast, random: &mut Random) -> Cast {
+    let (start_ns, end_ns) = first.span_ns();
+    second.starting_at(start_ns + random.below(end_ns - start_ns))
+}
+
+fn second(library: &Library, random: &mut Random, form: Form, filter: impl Fn(&Run) -> bool) -> (Cast, String) {
+    let (cast, about) = cast_in(library, random, form, filter);
+    let rewrite = renumber(&cast, random);
+    (cast.renamed(&rewrite), about)
+}
+
+/// A port that the runs do not use.
+fn away(port: Endpoint) -> Endpoint {
+    match port.lid() {
+        Some(own) => lid(own.0 + 100),
+        None => Endpoint::from_ipv4((port.low_bits() as u32 + 20).to_be_bytes()),
+    }
+}
+
+/// Moves a job to nodes that the runs do not use.
+fn moved_away(cast: Cast) -> Cast {
+    let moved: BTreeMap<Endpoint, Endpoint> = ports(cast.form).into_iter().map(|port| (port, away(port))).collect();
+    let rewrite = move_hosts(&cast, &moved);
+    cast.renamed(&rewrite)
+}
+
+pub(super) fn other_nodes(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (first, about) = cast(library, random, one_job);
+    let (other, other_about) = cast_in(library, random, first.form, one_job);
+    let other = beside(&first, moved_away(other), random);
+    first.with(other).scene(format!("{about} and {other_about} on other nodes"))
+}
+
+pub(super) fn same_nodes(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (first, about) = cast(library, random, one_job);
+    let (other, other_about) = second(library, random, first.form, one_job);
+    let other = beside(&first, other, random);
+    first.with(other).scene(format!("{about} and {other_about} on the same nodes"))
+}
+
+/// A copy of the same run with other queue pairs, workers and job number.
+pub(super) fn copies(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (first, about) = cast(library, random, one_job);
+    let mut rewrite = renumber(&first, random);
+    rewrite.identity = 1 + random.below(0x7FFF) as u32;
+    let other = beside(&first, first.clone().renamed(&rewrite), random);
+    first.with(other).scene(format!("{about} and a copy of it"))
+}
+
+/// Moves the nodes of a job to any of eight, so that it may share some of them with another job.
+fn moved_anywhere(cast: Cast, random: &mut Random) -> Cast {
+    let near = ports(cast.form).into_iter().take(4).collect::<Vec<_>>();
+    let mut to: Vec<Endpoint> = near.iter().copied().chain(near.iter().map(|port| away(*port))).collect();
+    shuffle(&mut to, random);
+    let moved = near.into_iter().zip(to).collect();
+    let rewrite = move_hosts(&cast, &moved);
+    cast.renamed(&rewrite)
+}
+
+fn one_rail(run: &Run) -> bool {
+    one_job(run) && !run.name.contains("multirail")
+}
+
+/// Two or three jobs whose nodes overlap or not.
+pub(super) fn anywhere(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (mut all, mut about) = cast(library, random, one_rail);
+    for _ in 0..=random.below(2) {
+        let (other, other_about) = second(library, random, all.form, one_rail);
+        let other = beside(&all, moved_anywhere(other, random), random);
+        all = all.with(other);
+        about += &format!(", {other_about}");
+    }
+    all.scene(format!("{about} on nodes that may overlap"))
+}
+
+/// One job after the other on the same nodes: another program of the same user.
+pub(super) fn queue(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (first, about) = cast(library, random, one_job);
+    let (other, other_about) = second(library, random, first.form, one_job);
+    let gap_ns = 100_000_000 + random.below(60_000_000_000);
+    let other = other.starting_at(first.span_ns().1 + gap_ns);
+    first.with(other).scene(format!("{about}, then {other_about} after {gap_ns} ns"))
+}
+
+/// One job after the other, nodes permuted.
+pub(super) fn sequence(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (first, about) = cast(library, random, one_job);
+    let (other, other_about) = second(library, random, first.form, one_job);
+    let moved = permutation(&other, random);
+    let rewrite = move_hosts(&other, &moved);
+    let gap_ns = 1_000_000_000 * (1 + random.below(60));
+    let other = other.renamed(&rewrite).starting_at(first.span_ns().1 + gap_ns);
+    first.with(other).scene(format!("{about}, then {other_about} with {moved:?}"))
+}
+
+pub(super) fn two_libraries(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (first, about) = cast(library, random, |run| one_job(run) && run.name.starts_with("mpich"));
+    let open_mpi = |run: &Run| one_job(run) && (run.name.contains("ompi-rc") || run.name.contains("ompi5-ucx"));
+    let (other, other_about) = second(library, random, first.form, open_mpi);
+    let other = beside(&first, other, random);
+    first.with(other).scene(format!("{about} and {other_about} on the same nodes"))
+}
+
+/// The same run again later, with the same queue pairs and PSNs.
+pub(super) fn twice(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (first, about) = cast(library, random, one_job);
+    let gap_ns = 1_000_000_000 * (1 + random.below(60));
+    let other = first.clone().starting_at(first.span_ns().1 + gap_ns);
+    let mut scene = first.with(other).scene(format!("{about}, again after {gap_ns} ns"));
+    // Both jobs have the same queue pairs, so that no pair can be told from the other.
+    scene.truths = vec![scene.truths[0].iter().map(|(pair, sums)| (*pair, (2 * sums.0, 2 * sums.1))).collect()];
+    for owners in scene.owners.values_mut() {
+        owners.retain(|owner| owner.job == 0);
+    }
+    scene
+}
+
+/// A part of two jobs on the same nodes.
+pub(super) fn in_a_window(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (first, about) = cast(library, random, one_job);
+    let (other, other_about) = second(library, random, first.form, one_job);
+    let other = beside(&first, other, random);
+    let kind = random.below(3);
+    windowed(first.with(other), &format!("{about} and {other_about}"), kind, random)
+}

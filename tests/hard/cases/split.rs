@@ -1,0 +1,177 @@
+//! One capture in several files, and several sinks.
+
+use crate::library::{Form, Library};
+use crate::scene::{Cast, Scene, cast, cast_in, one_file, shuffled};
+use ibscope_parsers::Endpoint;
+use ibscope_samples::Random;
+use ibscope_samples::hard::frame::Frame;
+use ibscope_samples::hard::{Recording, combine, partial, split, transmissions};
+
+const MANY: [usize; 5] = [2, 3, 5, 9, 20];
+
+/// Cuts a capture into parts with `overlap`.
+fn rotated(cast: &Cast, about: &str, overlap: usize, random: &mut Random) -> (Vec<Recording>, String) {
+    let parts = MANY[random.below(MANY.len() as u64) as usize];
+    let file = one_file(cast);
+    let cuts = split::cuts(&file, parts, random);
+    (split::rotate(&file, &cuts, overlap), format!("{about}, {parts} parts, overlap {overlap}, cuts {cuts:?}"))
+}
+
+/// The files that hold a packet. An empty file is refused, which the suite checks elsewhere.
+fn not_empty(files: Vec<Recording>) -> Vec<Recording> {
+    let has_packet = |file: &Recording| file.records.iter().any(|record| Frame::read(file.link_type, record).is_some());
+    files.into_iter().filter(has_packet).collect()
+}
+
+fn in_order_or_not(files: Vec<Recording>, random: &mut Random) -> Vec<Recording> {
+    let files = not_empty(files);
+    if random.below(2) == 0 { files } else { shuffled(files, random) }
+}
+
+pub(super) fn rotation(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = cast(library, random, |_| true);
+    let (files, about) = rotated(&cast, &about, 0, random);
+    Scene { files: in_order_or_not(files, random), ..cast.scene(about) }
+}
+
+pub(super) fn overlap(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = cast(library, random, |_| true);
+    let records = 2 + random.below(199) as usize;
+    let (files, about) = rotated(&cast, &about, records, random);
+    Scene { files: in_order_or_not(files, random), ..cast.scene(about) }
+}
+
+pub(super) fn disorder(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = cast(library, random, |_| true);
+    let (files, about) = rotated(&cast, &about, 0, random);
+    let files = split::disorder(&not_empty(files), 20_000);
+    Scene { files: in_order_or_not(files, random), ..cast.scene(about) }
+}
+
+/// Rotation of the run with loss on the fabric, or of a capture with loss at the sink.
+pub(super) fn lossy(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let is_fabric = random.below(2) == 0;
+    let (mut cast, about) = cast(library, random, |run| !is_fabric || run.name.contains("loss"));
+    if !is_fabric {
+        cast.files = cast.files.iter().map(|file| partial::lose(file, 10, 1, random)).collect();
+    }
+    let (files, about) = rotated(&cast, &about, 0, random);
+    Scene { files: not_empty(files), complete: is_fabric, ..cast.scene(about) }
+}
+
+/// Leaf of a port: nodes in blocks.
+fn leaf(endpoint: Endpoint, leaves: usize) -> usize {
+    let node = (endpoint.low_bits() % 16) as usize;
+    (node + leaves - 1) % leaves
+}
+
+/// The sinks of leaf switches: of a sink its mirror copies dealt out, of ports those of the leaf merged.
+fn dealt(cast: &Cast, leaves: usize) -> Vec<Recording> {
+    match cast.form {
+        Form::Sink => split::by_leaf(&cast.files[0], leaves, |endpoint| leaf(endpoint, leaves)),
+        Form::Nodes => {
+            let of = |leaf: usize| cast.files.iter().skip(leaf).step_by(leaves).cloned().collect::<Vec<_>>();
+            (0..leaves).map(|leaf| combine::merge(&of(leaf))).collect()
+        }
+    }
+}
+
+fn clocks(files: Vec<Recording>, most_s: u64, least_s: u64, random: &mut Random) -> (Vec<Recording>, String) {
+    let mut about = String::new();
+    let mut moved = Vec::new();
+    for (index, file) in files.into_iter().enumerate() {
+        if index == 0 {
+            moved.push(file);
+            continue;
+        }
+        let size_ns = (least_s * 1_000_000_000 + random.below((most_s - least_s) * 1_000_000_000)).cast_signed();
+        let offset_ns = if random.below(2) == 0 { size_ns } else { -size_ns };
+        let ppm = random.below(161).cast_signed() - 80;
+        about += &format!(", clock {index} off by {offset_ns} ns and {ppm} ppm");
+        moved.push(combine::shift(&combine::drift(&file, ppm), offset_ns));
+    }
+    (moved, about)
+}
+
+/// Two or three sinks, offset up to 590 s and drift up to 80 ppm, or exact clocks.
+pub(super) fn sinks(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = cast(library, random, |run| !run.name.contains("multirail"));
+    let leaves = if cast.files.len() == 2 { 2 } else { 2 + random.below(2) as usize };
+    let files = not_empty(dealt(&cast, leaves));
+    let (files, clocks) = if random.below(4) == 0 { (files, String::new()) } else { clocks(files, 590, 0, random) };
+    Scene { files, ..cast.scene(format!("{about}, {leaves} sinks{clocks}")) }
+}
+
+pub(super) fn far_clocks(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = cast(library, random, |run| !run.name.contains("multirail"));
+    let files = not_empty(dealt(&cast, 2));
+    let (files, clocks) = clocks(files, 100_000, 610, random);
+    Scene { files, ..cast.scene(format!("{about}, 2 sinks{clocks}")) }
+}
+
+/// One of two sinks drops records. The other has a mirror copy of every packet between the leaves.
+pub(super) fn one_lossy(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = cast(library, random, |run| !run.name.contains("multirail"));
+    let mut files = not_empty(dealt(&cast, 2));
+    let lossy = random.below(files.len() as u64) as usize;
+    let per_mille = [10, 100][random.below(2) as usize];
+    let burst = [1, 20][random.below(2) as usize];
+    files[lossy] = partial::lose(&files[lossy], per_mille, burst, random);
+    // On two nodes every packet passes both sinks, so that nothing is missing from the union.
+    let complete = cast.owners.keys().map(|end| leaf(end.0, 64)).collect::<std::collections::BTreeSet<_>>().len() == 2;
+    let about = format!("{about}, sink {lossy} loses {per_mille} per mille in bursts of {burst}");
+    Scene { files, complete, ..cast.scene(about) }
+}
+
+/// The ports of a run one after the other in one file.
+pub(super) fn concatenated(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = cast_in(library, random, Form::Nodes, |_| true);
+    let files = vec![combine::concatenate(&cast.files)];
+    Scene { files, ..cast.scene(format!("{about}, ports one after the other")) }
+}
+
+/// One port of a sink, or one file of several, is delayed by up to a millisecond.
+pub(super) fn delayed(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = cast(library, random, |_| true);
+    let delay_ns = random.below(1_000_000).cast_signed();
+    let files = match cast.form {
+        Form::Sink => {
+            let ports = split::by_leaf(&cast.files[0], 2, |endpoint| leaf(endpoint, 2));
+            vec![combine::merge(&[ports[0].clone(), combine::shift(&ports[1], delay_ns)])]
+        }
+        Form::Nodes => {
+            let mut files = cast.files.clone();
+            files[0] = combine::shift(&files[0], delay_ns);
+            files
+        }
+    };
+    Scene { files, ..cast.scene(format!("{about}, one port late by {delay_ns} ns")) }
+}
+
+/// Packets that the fabric lost behind the sender's port: there is no second mirror copy, and the
+/// sender's retransmission follows. Here only the second copy of a retransmitted packet's first
+/// transmission is missing, which changes no count.
+pub(super) fn fabric_loss(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = cast_in(library, random, Form::Sink, |run| run.name.contains("loss"));
+    let sink = &cast.files[0];
+    let found = transmissions(std::slice::from_ref(sink), 2);
+    let mut last: std::collections::HashMap<Vec<u8>, usize> = std::collections::HashMap::new();
+    for (index, record) in sink.records.iter().enumerate() {
+        last.insert(packet(sink, record), index);
+    }
+    let keep = |index: usize| {
+        let record = &sink.records[index];
+        let is_second = found.copy[0][index] == 1;
+        let is_sent_again = Frame::read(sink.link_type, record).is_some() && last[&packet(sink, record)] > index;
+        !(is_second && is_sent_again)
+    };
+    let share = 1 + random.below(3);
+    let mut sampled = |index: usize| keep(index) || random.below(share) != 0;
+    let files = vec![partial::keep(sink, |index, _| sampled(index))];
+    Scene { files, ..cast.scene(format!("{about}, 1 in {share} lost packets at the sender's port only")) }
+}
+
+fn packet(sink: &Recording, record: &ibscope_samples::hard::Record) -> Vec<u8> {
+    let skipped = if sink.link_type == ibscope_parsers::frame::LinkType::ERF { 16 } else { 0 };
+    record.data[skipped..].to_vec()
+}

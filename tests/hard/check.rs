@@ -1,0 +1,250 @@
+//! The invariants: what a profile says of a scene, compared with what is true.
+//!
+//! A cell is a sender and a receiver of one job, as the profile labels them. Only `Labels` knows how a
+//! profile names ranks and jobs.
+
+use crate::library::{Owner, Owners, Truth};
+use crate::scene::Scene;
+use ibscope::model::profile::{ConnectionRow, CoverageState};
+use ibscope::model::{JobRank, Kind, Profile, RankIndex};
+use ibscope_parsers::{Endpoint, Qpn};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Sender and receiver of one job.
+type Pair = (usize, u32, u32);
+
+/// What does not hold, one sentence each.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    /// A queue pair that has another rank than its own.
+    pub(crate) wrong_rank: Vec<String>,
+    /// More messages or bytes than were sent.
+    pub(crate) above: Vec<String>,
+    /// Fewer than the captures show, and not marked as incomplete.
+    pub(crate) silent: Vec<String>,
+    /// Messages of two jobs in one cell, or two jobs with one number.
+    pub(crate) added_up: Vec<String>,
+    /// Traffic of other protocols counted as MPI messages.
+    pub(crate) foreign: Vec<String>,
+    /// A complete capture that does not give the truth.
+    pub(crate) inexact: Vec<String>,
+    /// The analysis failed: no answer, so no failure where packets are missing.
+    pub(crate) failed: Vec<String>,
+    /// Queue pairs of other protocols that have the rank of their port.
+    pub(crate) foreign_ranks: u64,
+    /// Bytes in cells of the right ranks, and those that the captures show.
+    pub(crate) right_bytes: u64,
+    pub(crate) captured_bytes: u64,
+    /// The case has to be exact, so that even an error is a failure.
+    pub(crate) complete: bool,
+}
+
+impl Outcome {
+    /// Every kind of failure with its name.
+    pub(crate) fn kinds(&self) -> [(&'static str, &Vec<String>); 7] {
+        [
+            ("wrong rank", &self.wrong_rank),
+            ("above truth", &self.above),
+            ("silent shortfall", &self.silent),
+            ("jobs added up", &self.added_up),
+            ("other as MPI", &self.foreign),
+            ("inexact", &self.inexact),
+            ("error", &self.failed),
+        ]
+    }
+}
+
+/// Job and rank that a profile gives to queue pairs.
+struct Labels {
+    ranks: RankIndex,
+}
+
+/// Number of a job in a profile.
+type JobLabel = u32;
+
+impl Labels {
+    fn new(profile: &Profile) -> Self {
+        Self { ranks: RankIndex::new(&profile.ranks) }
+    }
+
+    fn of(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> Option<(JobLabel, u32)> {
+        let JobRank { job, rank } = self.ranks.rank(endpoint, qpn)?;
+        Some((job, rank))
+    }
+}
+
+/// Messages with the right ranks, by the job that the profile gives them.
+type Right = BTreeMap<Pair, BTreeMap<JobLabel, Cell>>;
+
+/// What a cell shows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    messages: u64,
+    bytes: u64,
+    /// Its coverage is not complete.
+    is_marked: bool,
+}
+
+/// Who may be behind an end of a connection.
+fn owners_at(owners: &Owners, endpoint: Endpoint, qpn: Option<Qpn>) -> BTreeSet<Owner> {
+    match qpn {
+        Some(qpn) => owners.get(&(endpoint, qpn.value())).cloned().unwrap_or_default(),
+        None => {
+            owners.iter().filter(|((own, _), _)| *own == endpoint).flat_map(|(_, all)| all.iter().copied()).collect()
+        }
+    }
+}
+
+/// Compares a profile with what is true.
+pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
+    let mut outcome = Outcome { complete: scene.complete, ..Outcome::default() };
+    let labels = Labels::new(profile);
+    outcome.compare_rank_map(scene, profile);
+    let mut sums: BTreeMap<Vec<Pair>, (u64, u64)> = BTreeMap::new();
+    let mut right = Right::new();
+    let mut cells: BTreeMap<(JobLabel, u32, u32), BTreeSet<usize>> = BTreeMap::new();
+    for row in profile.connections.iter().filter(|row| row.kind == Kind::Data) {
+        let ends = [(row.src, row.src_qp), (row.dst, Some(row.dest_qp))];
+        let [src, dst] = ends.map(|(endpoint, qpn)| owners_at(&scene.owners, endpoint, qpn));
+        let [src_label, dst_label] = ends.map(|(endpoint, qpn)| labels.of(endpoint, qpn));
+        let pairs = pairs(&src, &dst);
+        let traffic = &row.traffic;
+        if pairs.is_empty() {
+            let messages = traffic.p2p_messages + traffic.collective_messages;
+            if messages > 0 {
+                outcome.foreign.push(format!("{}: {messages} messages", name(row)));
+            }
+            outcome.foreign_ranks += [src_label, dst_label].iter().flatten().count() as u64;
+            continue;
+        }
+        for (label, owners, side) in [(src_label, &src, "sender"), (dst_label, &dst, "receiver")] {
+            if let Some((_, rank)) = label
+                && owners.iter().all(|owner| owner.rank != rank)
+            {
+                outcome.wrong_rank.push(format!("{}: {side} is rank {rank}, not {owners:?}", name(row)));
+            }
+        }
+        let sum = sums.entry(pairs.clone()).or_default();
+        sum.0 += traffic.p2p_messages;
+        sum.1 += traffic.p2p_mpi_bytes;
+        let (Some((job, src)), Some((dst_job, dst))) = (src_label, dst_label) else { continue };
+        if job != dst_job || row.job.is_some_and(|own| own != job) {
+            outcome.added_up.push(format!("{}: jobs {job}, {dst_job} and {:?}", name(row), row.job));
+            continue;
+        }
+        if let [pair] = pairs[..]
+            && (pair.1, pair.2) == (src, dst)
+        {
+            let cell = right.entry(pair).or_default().entry(job).or_default();
+            cell.messages += traffic.p2p_messages;
+            cell.bytes += traffic.p2p_mpi_bytes;
+            cell.is_marked |= row.coverage.state != CoverageState::Complete;
+        }
+        let jobs: BTreeSet<usize> = pairs.iter().map(|pair| pair.0).collect();
+        if let [true_job] = jobs.into_iter().collect::<Vec<_>>()[..]
+            && traffic.p2p_messages + traffic.collective_messages > 0
+        {
+            cells.entry((job, src, dst)).or_default().insert(true_job);
+        }
+    }
+    outcome.compare_sums(scene, &sums);
+    outcome.compare_cells(&cells);
+    outcome.compare_right(scene, &right);
+    outcome
+}
+
+fn pairs(src: &BTreeSet<Owner>, dst: &BTreeSet<Owner>) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for one in src {
+        pairs.extend(dst.iter().filter(|other| other.job == one.job).map(|other| (one.job, one.rank, other.rank)));
+    }
+    pairs
+}
+
+fn name(row: &ConnectionRow) -> String {
+    let src_qp = row.src_qp.map_or_else(|| "?".to_owned(), |qpn| format!("{:#x}", qpn.value()));
+    format!("{} {src_qp} -> {} {:#x}", row.src, row.dst, row.dest_qp.value())
+}
+
+fn truth_of(truths: &[Truth], (job, src, dst): Pair) -> (u64, u64) {
+    truths[job].get(&(src, dst)).copied().unwrap_or_default()
+}
+
+impl Outcome {
+    /// No pair above its truth.
+    fn compare_sums(&mut self, scene: &Scene, sums: &BTreeMap<Vec<Pair>, (u64, u64)>) {
+        for (pairs, &(messages, bytes)) in sums {
+            let bounds = pairs.iter().map(|&pair| truth_of(&scene.truths, pair));
+            let (most, most_bytes) = bounds.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            if messages > most || bytes > most_bytes {
+                let text = format!("{pairs:?}: {messages} messages, {bytes} bytes of {most}, {most_bytes}");
+                self.above.push(text);
+            }
+        }
+    }
+
+    /// One job per cell, and one job per number.
+    fn compare_cells(&mut self, cells: &BTreeMap<(JobLabel, u32, u32), BTreeSet<usize>>) {
+        let mut numbers: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
+        for ((label, src, dst), jobs) in cells {
+            if jobs.len() > 1 {
+                self.added_up.push(format!("cell {src} -> {dst} of job {label} holds jobs {jobs:?}"));
+            }
+            numbers.entry(*label).or_default().extend(jobs);
+        }
+        for (label, jobs) in numbers.iter().filter(|(_, jobs)| jobs.len() > 1) {
+            self.added_up.push(format!("job {label} is jobs {jobs:?}"));
+        }
+    }
+
+    /// The rows of the rank map: those of a queue pair and those of a whole endpoint.
+    fn compare_rank_map(&mut self, scene: &Scene, profile: &Profile) {
+        for row in &profile.ranks {
+            let Ok(endpoint) = row.endpoint.parse::<Endpoint>() else { continue };
+            let owners = owners_at(&scene.owners, endpoint, row.qpn.map(Qpn::new));
+            let is_known = row.qpn.is_none() || !owners.is_empty();
+            if is_known && owners.iter().all(|owner| owner.rank != row.rank) {
+                self.wrong_rank
+                    .push(format!("rank map: {} {:?} is {}, not {owners:?}", row.endpoint, row.qpn, row.rank));
+            }
+        }
+    }
+
+    /// What has the right ranks: enough, or marked.
+    fn compare_right(&mut self, scene: &Scene, right: &Right) {
+        let captured = scene.captured.as_ref().unwrap_or(&scene.truths);
+        for (job, truth) in captured.iter().enumerate() {
+            let label = main_label(job, right);
+            for (&(src, dst), &(messages, bytes)) in truth {
+                let found = right.get(&(job, src, dst)).and_then(|labels| labels.get(&label?));
+                let cell = found.copied().unwrap_or_default();
+                self.captured_bytes += bytes;
+                self.right_bytes += cell.bytes.min(bytes);
+                if cell.messages >= messages && cell.bytes >= bytes {
+                    continue;
+                }
+                let Cell { messages: own, bytes: own_bytes, is_marked } = cell;
+                let text =
+                    format!("job {job}: {src} -> {dst}: {own} messages, {own_bytes} bytes of {messages}, {bytes}");
+                if scene.complete {
+                    self.inexact.push(text.clone());
+                }
+                if found.is_some() && !is_marked {
+                    self.silent.push(text);
+                }
+            }
+        }
+    }
+}
+
+/// The number that a profile gives to most bytes of a job: what has another number is in cells of its own.
+fn main_label(job: usize, right: &Right) -> Option<JobLabel> {
+    let mut sums: BTreeMap<JobLabel, (u64, u64)> = BTreeMap::new();
+    for (_, labels) in right.iter().filter(|(pair, _)| pair.0 == job) {
+        for (label, own) in labels {
+            let sum = sums.entry(*label).or_default();
+            *sum = (sum.0 + own.bytes, sum.1 + own.messages);
+        }
+    }
+    sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(label, _)| label)
+}

@@ -1,0 +1,149 @@
+//! Recorded runs distorted the way real fabrics and recorders distort them, and what must hold of
+//! the result: no wrong rank, no pair above the truth, no shortfall without a mark.
+//!
+//! A test run takes a few cases of each class, `make soak` all of them. Every case follows from its
+//! class and number alone. Environment:
+//!
+//! | variable | effect |
+//! |---|---|
+//! | `IBSCOPE_HARD_ONLY=late-start-17` | run this case, or the cases of a class, and print what fails |
+//! | `IBSCOPE_HARD_KEEP=folder` | keep the captures of the cases in this folder |
+//! | `IBSCOPE_HARD_SHARE=4` | run a quarter of all cases |
+
+mod cases;
+mod check;
+mod library;
+mod report;
+mod scene;
+
+use cases::Class;
+use check::Outcome;
+use ibscope::pipeline::{Options, analyze};
+use library::Library;
+use report::Row;
+use scene::Scene;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// That of the program: with the system's, half of the time goes into pages.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Cases at once; each analysis has one thread.
+const THREADS: usize = 2;
+
+/// Does the work for each item on this many threads.
+pub(crate) fn in_parallel<T: Sync>(items: &[T], threads: usize, work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    work(item);
+                }
+            });
+        }
+    });
+}
+
+/// One case: a class and a number.
+#[derive(Clone, Copy)]
+struct Case {
+    class: &'static Class,
+    number: usize,
+}
+
+impl Case {
+    fn name(&self) -> String {
+        format!("{}-{}", self.class.name, self.number)
+    }
+
+    /// Builds the captures, analyzes them and compares.
+    fn run(&self, library: &Library, keep: Option<&Path>) -> Row {
+        let scene = self.class.scene(library, self.number);
+        let outcome = match keep {
+            Some(folder) => analyzed(&scene, &folder.join(self.name())),
+            None => analyzed(&scene, tempfile::tempdir().expect("folder").path()),
+        };
+        Row { class: self.class.name, case: self.name(), about: scene.about, outcome }
+    }
+}
+
+fn analyzed(scene: &Scene, folder: &Path) -> Outcome {
+    std::fs::create_dir_all(folder).expect("folder");
+    let path = |index: usize| folder.join(format!("{index:02}.pcap"));
+    let paths: Vec<PathBuf> = (0..scene.files.len()).map(path).collect();
+    for (path, file) in paths.iter().zip(&scene.files) {
+        file.write(path).expect("capture");
+    }
+    let options = Options { threads: 1, xxh3: false, ..Options::default() };
+    let failed = |why: String, complete: bool| Outcome { failed: vec![why], complete, ..Outcome::default() };
+    match std::panic::catch_unwind(|| analyze(&paths, &options, &|_| {})) {
+        Ok(Ok(profile)) => check::check(scene, &profile),
+        Ok(Err(error)) => failed(error.to_string(), scene.complete),
+        Err(_) => failed("panic".to_owned(), true),
+    }
+}
+
+/// Runs `count` of each class; prints and writes down what fails, and gives it back.
+fn run(count: impl Fn(&Class) -> usize) -> Vec<Row> {
+    let library = Library::open(THREADS);
+    let only = std::env::var("IBSCOPE_HARD_ONLY").ok();
+    let keep = std::env::var_os("IBSCOPE_HARD_KEEP").map(PathBuf::from);
+    let numbers = |class: &'static Class| (0..count(class)).map(move |number| Case { class, number });
+    let mut cases: Vec<Case> = cases::ALL.iter().flat_map(numbers).collect();
+    if let Some(only) = &only {
+        let named = |case: &Case| case.name() == *only || case.class.name == *only;
+        cases = cases::ALL.iter().flat_map(|class| (0..class.all).map(move |number| Case { class, number })).collect();
+        cases.retain(named);
+        assert!(!cases.is_empty(), "there is no case or class {only}");
+    }
+    let rows = Mutex::new(Vec::new());
+    in_parallel(&cases, THREADS, |case| {
+        let row = case.run(&library, keep.as_deref());
+        rows.lock().expect("rows").push(row);
+    });
+    let mut rows = rows.into_inner().expect("rows");
+    rows.sort_by(|a, b| (a.class, &a.case).cmp(&(b.class, &b.case)));
+    report::print(&library, &rows, only.is_some());
+    rows
+}
+
+/// The classes that fail today are listed in [`cases`]; the others must hold.
+fn assert_only_open_classes_fail(rows: &[Row]) {
+    let unexpected: Vec<String> = rows
+        .iter()
+        .filter(|row| !cases::class(row.class).is_open)
+        .flat_map(|row| row.failures().map(|(kind, text)| format!("{}: {kind}: {text}", row.case)))
+        .collect();
+    assert!(unexpected.is_empty(), "{}", unexpected.join("\n"));
+}
+
+#[test]
+fn a_few_of_each_class() {
+    assert_only_open_classes_fail(&run(|class| class.few));
+}
+
+#[test]
+#[ignore = "minutes: `make soak` asks for it"]
+fn all_cases() {
+    let share: usize = std::env::var("IBSCOPE_HARD_SHARE").map_or(1, |text| text.parse().expect("a number"));
+    assert_only_open_classes_fail(&run(|class| class.all.div_ceil(share)));
+}
+
+/// A run with a truth that the analysis of the whole run does not give would drop out of all cases.
+#[test]
+fn every_run_with_a_truth_is_used() {
+    let library = Library::open(THREADS);
+    let refused: Vec<&(String, String)> = library.refused.iter().filter(|(_, why)| why != "no truth").collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    assert_eq!((library.jobs.len(), library.storage.len()), (43, 2));
+}
+
+#[test]
+fn there_are_enough_cases_and_every_name_is_one() {
+    assert!(cases::ALL.iter().map(|class| class.all).sum::<usize>() >= 20_000);
+    let names: std::collections::BTreeSet<&str> = cases::ALL.iter().map(|class| class.name).collect();
+    assert_eq!(names.len(), cases::ALL.len());
+}

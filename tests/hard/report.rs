@@ -1,0 +1,101 @@
+//! The table of failures by class, on standard output and as CSV in `target/`.
+
+use crate::cases;
+use crate::check::Outcome;
+use crate::library::Library;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// What came of a case.
+pub(crate) struct Row {
+    pub(crate) class: &'static str,
+    pub(crate) case: String,
+    pub(crate) about: String,
+    pub(crate) outcome: Outcome,
+}
+
+impl Row {
+    /// Everything that does not hold, with its kind.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        let counts = |kind: &str| kind != "error" || self.outcome.complete;
+        let kinds = self.outcome.kinds().into_iter().filter(move |(kind, _)| counts(kind));
+        kinds.flat_map(|(kind, texts)| texts.iter().map(move |text| (kind, text)))
+    }
+}
+
+/// Prints the table, or everything about single cases, and writes both down.
+pub(crate) fn print(library: &Library, rows: &[Row], verbose: bool) {
+    for (run, why) in &library.refused {
+        println!("{run}: not used: {why}");
+    }
+    if verbose {
+        rows.iter().for_each(print_case);
+    }
+    let (table, csv) = tables(rows);
+    println!("{table}");
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
+    std::fs::create_dir_all(&target).expect("target");
+    std::fs::write(target.join("hard-classes.csv"), csv).expect("table");
+    std::fs::write(target.join("hard-cases.csv"), cases_csv(rows)).expect("table");
+}
+
+fn print_case(row: &Row) {
+    println!("{}: {}", row.case, row.about);
+    for (kind, texts) in row.outcome.kinds() {
+        texts.iter().for_each(|text| println!("    {kind}: {text}"));
+    }
+    let Outcome { right_bytes, captured_bytes, .. } = row.outcome;
+    println!("    {right_bytes} of {captured_bytes} bytes have the right ranks");
+}
+
+/// By class: cases, cases with each kind of failure, share of the bytes with the right ranks.
+fn tables(rows: &[Row]) -> (String, String) {
+    let kinds: Vec<&str> = Outcome::default().kinds().iter().map(|(kind, _)| *kind).collect();
+    let mut csv = format!(
+        "class,cases,{},right_bytes,captured_bytes,mean_share,other_with_ranks\n",
+        kinds.join(",").replace(' ', "_")
+    );
+    let mut table = format!("{:<28} {:>6}", "class", "cases");
+    kinds.iter().for_each(|kind| write!(table, " {kind:>16}").expect("text"));
+    writeln!(table, " {:>12} {:>12} {:>16}", "right bytes", "mean", "other with ranks").expect("text");
+    for class in cases::ALL {
+        let own: Vec<&Row> = rows.iter().filter(|row| row.class == class.name).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let counts: Vec<usize> = (0..kinds.len())
+            .map(|kind| own.iter().filter(|row| !row.outcome.kinds()[kind].1.is_empty()).count())
+            .collect();
+        let sum = |value: fn(&Outcome) -> u64| own.iter().map(|row| value(&row.outcome)).sum::<u64>();
+        let (right, captured) = (sum(|outcome| outcome.right_bytes), sum(|outcome| outcome.captured_bytes));
+        let foreign = own.iter().filter(|row| row.outcome.foreign_ranks > 0).count();
+        let share = 100.0 * right as f64 / captured.max(1) as f64;
+        let mean = mean_share(&own);
+        write!(table, "{:<28} {:>6}", class.name, own.len()).expect("text");
+        counts.iter().for_each(|count| write!(table, " {count:>16}").expect("text"));
+        writeln!(table, " {share:>10.2} % {mean:>10.2} % {foreign:>16}").expect("text");
+        let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
+        writeln!(csv, "{},{},{},{right},{captured},{mean:.3},{foreign}", class.name, own.len(), counts.join(","))
+            .expect("text");
+    }
+    (table, csv)
+}
+
+/// Mean over the cases that show any message, in percent: small runs count as much as large ones.
+fn mean_share(rows: &[&Row]) -> f64 {
+    let shown = rows.iter().map(|row| &row.outcome).filter(|outcome| outcome.captured_bytes > 0);
+    let shares: Vec<f64> = shown.map(|outcome| outcome.right_bytes as f64 / outcome.captured_bytes as f64).collect();
+    100.0 * shares.iter().fold(0.0, |sum, share| sum + share) / shares.len().max(1) as f64
+}
+
+fn cases_csv(rows: &[Row]) -> String {
+    let mut csv = "case,failures,right_bytes,captured_bytes,about\n".to_owned();
+    for row in rows {
+        let kinds: Vec<&str> =
+            row.outcome.kinds().into_iter().filter(|(_, texts)| !texts.is_empty()).map(|(kind, _)| kind).collect();
+        let Outcome { right_bytes, captured_bytes, .. } = row.outcome;
+        writeln!(csv, "{},{},{right_bytes},{captured_bytes},\"{}\"", row.case, kinds.join("+"), row.about)
+            .expect("text");
+    }
+    csv
+}
