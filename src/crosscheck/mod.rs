@@ -16,6 +16,7 @@ mod compare;
 mod contexts;
 pub mod cubex;
 mod eztrace;
+mod jobs;
 mod moments;
 mod one_sided;
 pub mod otf2;
@@ -43,6 +44,7 @@ pub use verdict::{Cause, Outcome, Verdict};
 use crate::model::Profile;
 use contexts::Contexts;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use sums::Ranks;
 use unidentified::Accounts;
@@ -57,6 +59,10 @@ pub struct Crosscheck {
     pub tracer: String,
     /// Events in it; of a table, messages.
     pub events: u64,
+    /// The job of the capture that it is compared with.
+    pub job: u32,
+    /// Jobs of the capture.
+    pub jobs: usize,
     /// What told which ranks share a node.
     pub placement: &'static str,
     /// All traffic between known ranks.
@@ -118,6 +124,22 @@ pub enum CrosscheckError {
         "no rank is known on the wire, so nothing can be compared: no MPI library was recognised; give --rankmap if the capture does not show ranks"
     )]
     NoRanks,
+    /// The capture has no such job.
+    #[error("the capture has no job {job}, but {jobs}: `ibscope ranks` shows the ranks of each")]
+    NoSuchJob {
+        /// The one that was asked for.
+        job: u32,
+        /// Those that there are.
+        jobs: String,
+    },
+    /// Nothing says which job was traced.
+    #[error(
+        "jobs {jobs} of the capture have as much in common with the trace: name the one that was traced with --job (`ibscope ranks` shows the ranks of each)"
+    )]
+    SeveralJobs {
+        /// The jobs.
+        jobs: String,
+    },
     /// The trace has no messages, and the wire has.
     #[error(
         "the trace holds no point-to-point message, and the wire shows {messages} of the program ({bytes} bytes): they were not recorded. {} Collective operations \
@@ -151,20 +173,38 @@ pub struct Options {
     pub tolerance_percent: f64,
     /// Leave point-to-point messages alone.
     pub collectives_only: bool,
+    /// The job of the capture that was traced; `None`: the one that has most in common with the trace.
+    pub job: Option<u32>,
 }
 
-/// Compares a trace with a profile. `singles` are the messages on the wire, where captures were read.
+/// Compares a trace with a profile. `singles` are the messages on the wire, where captures were read. Without a placement, the trace or the profile says where the
+/// ranks are.
 pub fn crosscheck(
     trace: &Trace,
     profile: &Profile,
     singles: &Singles,
-    placement: &Placement,
+    placement: Option<&Placement>,
     options: &Options,
 ) -> Result<Crosscheck, CrosscheckError> {
-    let wire = read_wire(profile)?;
+    refuse_profile(profile)?;
+    jobs::compare(profile, options.job, |job| with_job(trace, profile, singles, placement, options, job))
+}
+
+fn with_job(
+    trace: &Trace,
+    profile: &Profile,
+    singles: &Singles,
+    placement: Option<&Placement>,
+    options: &Options,
+    job: u32,
+) -> Result<Crosscheck, CrosscheckError> {
+    let wire = Wire::of(profile, job).ok_or(CrosscheckError::NoStreams)?;
+    let placement = &*placement.map_or_else(|| Cow::Owned(Placement::of(trace, profile, job)), Cow::Borrowed);
     let contexts = Contexts::find(trace, &wire);
     let mut notes = trace.notes.clone();
-    let clocks = clocks::fit(trace, &wire, &singles.moments, &contexts);
+    let jobs = jobs::of(profile).len();
+    notes.extend(remark_on_jobs(jobs, job, options));
+    let clocks = clocks::fit(trace, &wire, singles.of_job(job), &contexts);
     let outside = clocks::outside(trace, &clocks, captured_ns(profile));
     let known = compare::Known { wire: &wire, contexts: &contexts, placement, outside: &outside };
     let mut accounts = Accounts::of(&wire, contexts.tracer);
@@ -177,7 +217,7 @@ pub fn crosscheck(
     }
     let unidentified = accounts.rows();
     notes.extend(remarks_on_ranks(trace, &wire, &unidentified, placement));
-    notes.extend(remarks(trace, &pairs, placement, profile));
+    notes.extend(remarks(trace, &pairs, placement, &placement::of_profile(profile, job)));
     let (collectives, is_cut) = collectives::pairs(trace, &wire, &contexts, placement);
     if is_cut {
         notes.push(
@@ -185,20 +225,32 @@ pub fn crosscheck(
                 .to_owned(),
         );
     }
-    let one_sided = one_sided::pairs(trace, singles, placement);
-    let head = told(trace, &wire, placement, options);
-    Ok(Crosscheck { pairs, unidentified, clocks, collectives, one_sided, notes, ..head })
+    let one_sided = one_sided::pairs(trace, singles.of_job(job), placement);
+    let head = told(trace, &wire, placement, options, job);
+    Ok(Crosscheck { jobs, pairs, unidentified, clocks, collectives, one_sided, notes, ..head })
 }
 
 /// Compares a profile of sums with a profile of the wire, rank by rank.
 pub fn crosscheck_sums(
     sums: &cubex::CubeProfile,
     profile: &Profile,
-    placement: &Placement,
+    placement: Option<&Placement>,
     options: &Options,
 ) -> Result<Crosscheck, CrosscheckError> {
-    let wire = read_wire(profile)?;
+    refuse_profile(profile)?;
+    jobs::compare(profile, options.job, |job| sums_with_job(sums, profile, placement, options, job))
+}
+
+fn sums_with_job(
+    sums: &cubex::CubeProfile,
+    profile: &Profile,
+    placement: Option<&Placement>,
+    options: &Options,
+    job: u32,
+) -> Result<Crosscheck, CrosscheckError> {
+    let wire = Wire::of(profile, job).ok_or(CrosscheckError::NoStreams)?;
     let trace = &sums.trace;
+    let placement = &*placement.map_or_else(|| Cow::Owned(Placement::of(trace, profile, job)), Cow::Borrowed);
     let compared = sums::ranks(sums, &wire, placement, options.tolerance_percent);
     let Ranks { rows: mut ranks, tracer, mut unidentified } = compared;
     if options.collectives_only {
@@ -218,17 +270,21 @@ pub fn crosscheck_sums(
         return Err(CrosscheckError::NothingInCommon { in_trace, on_wire });
     }
     let mut notes = trace.notes.clone();
+    let jobs = jobs::of(profile).len();
+    notes.extend(remark_on_jobs(jobs, job, options));
     notes.extend(remarks_on_ranks(trace, &wire, &unidentified, placement));
     let (collectives, _) = collectives::pairs(trace, &wire, &Contexts::of_tracer(tracer), placement);
-    Ok(Crosscheck { ranks, unidentified, collectives, notes, ..told(trace, &wire, placement, options) })
+    Ok(Crosscheck { jobs, ranks, unidentified, collectives, notes, ..told(trace, &wire, placement, options, job) })
 }
 
 /// What both ways of comparing tell of trace and wire; nothing is compared yet.
-fn told(trace: &Trace, wire: &Wire, placement: &Placement, options: &Options) -> Crosscheck {
+fn told(trace: &Trace, wire: &Wire, placement: &Placement, options: &Options, job: u32) -> Crosscheck {
     Crosscheck {
         trace: trace.name.clone(),
         tracer: trace.tracer.name().to_owned(),
         events: trace.events,
+        job,
+        jobs: 1,
         placement: placement.source,
         traffic: wire.total(),
         nodes: nodes(trace, placement),
@@ -245,15 +301,15 @@ fn told(trace: &Trace, wire: &Wire, placement: &Placement, options: &Options) ->
     }
 }
 
-/// What the wire showed, where it showed ranks.
-fn read_wire(profile: &Profile) -> Result<Wire, CrosscheckError> {
+/// Refuses a profile that shows no ranks.
+fn refuse_profile(profile: &Profile) -> Result<(), CrosscheckError> {
     if !profile.mpi_read {
         return Err(CrosscheckError::NoMpi);
     }
     if profile.ranks.is_empty() {
         return Err(CrosscheckError::NoRanks);
     }
-    Wire::of(profile).ok_or(CrosscheckError::NoStreams)
+    Ok(())
 }
 
 /// Node of each rank of the trace, where it is known.
@@ -313,6 +369,13 @@ fn remarks_on_ranks(trace: &Trace, wire: &Wire, unidentified: &[Unidentified], p
     notes
 }
 
+/// Which of several jobs was compared.
+fn remark_on_jobs(jobs: usize, job: u32, options: &Options) -> Option<String> {
+    (jobs > 1 && options.job.is_none()).then(|| {
+        format!("the capture holds {jobs} jobs; job {job} has most in common with the trace and is compared, --job names another")
+    })
+}
+
 /// What eztrace must have sent itself, where messages differ that may be eztrace's.
 fn remark_on_eztrace(trace: &Trace, pair: &Pair) -> Option<String> {
     let [kinds, contents] = trace.own.get(&pair.src).filter(|_| pair.dst == 0)?;
@@ -355,7 +418,7 @@ fn remark_on_unidentified(unidentified: &[Unidentified]) -> Option<String> {
 }
 
 /// What is worth a look beside the pairs.
-fn remarks(trace: &Trace, pairs: &[Pair], placement: &Placement, profile: &Profile) -> Vec<String> {
+fn remarks(trace: &Trace, pairs: &[Pair], placement: &Placement, wire_nodes: &BTreeMap<u32, String>) -> Vec<String> {
     let mut notes = Vec::new();
     let unreceived = trace.sends.total().messages.saturating_sub(trace.receives.total().messages);
     if trace.receives.total().messages > 0 && unreceived > 0 {
@@ -372,7 +435,6 @@ fn remarks(trace: &Trace, pairs: &[Pair], placement: &Placement, profile: &Profi
             first.dst
         ));
     }
-    let wire_nodes = placement::of_profile(profile);
     let differs = pairs.iter().find(|pair| {
         let [src, dst] = [pair.src, pair.dst].map(|rank| wire_nodes.get(&rank));
         src.is_some() && src == dst && pair.src != pair.dst && !placement.is_same_node(pair.src, pair.dst)

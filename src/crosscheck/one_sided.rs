@@ -4,7 +4,7 @@
 //! and not judged.
 
 use super::placement::Placement;
-use super::singles::Singles;
+use super::singles::JobSingles;
 use super::trace::{Sums, Trace};
 use serde::Serialize;
 
@@ -57,16 +57,12 @@ impl OneSidedResult {
 }
 
 /// All of the trace.
-pub(super) fn pairs(trace: &Trace, singles: &Singles, placement: &Placement) -> Vec<OneSided> {
+pub(super) fn pairs(trace: &Trace, singles: JobSingles<'_>, placement: &Placement) -> Vec<OneSided> {
     let row = |(&(src, dst), &sums): (&(u32, u32), &Sums)| {
-        let between = |src, dst| {
-            let rdma = singles.rdma.as_ref()?;
-            Some(rdma.get(&(src, dst)).copied().unwrap_or_default())
-        };
-        let wire = between(Some(src), Some(dst));
+        let wire = singles.rdma((Some(src), Some(dst)));
         let mut unidentified = Sums::default();
-        for (src, dst) in [(Some(src), None), (None, Some(dst)), (None, None)] {
-            unidentified += between(src, dst).unwrap_or_default();
+        for ends in [(Some(src), None), (None, Some(dst)), (None, None)] {
+            unidentified += singles.rdma(ends).unwrap_or_default();
         }
         let result = match wire {
             _ if placement.is_same_node(src, dst) => OneSidedResult::SameNode,

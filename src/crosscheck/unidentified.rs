@@ -107,3 +107,59 @@ pub(super) fn transfer(account: &mut Sums, missing: &mut Sums) {
     *account = account.less(moved);
     *missing = missing.less(moved);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn sums(messages: u64, bytes: u64) -> Sums {
+        Sums { messages, bytes }
+    }
+
+    fn accounts(held: &[(Ends, Option<i32>, Sums)]) -> Accounts {
+        let mut accounts = Accounts::default();
+        for (ends, tag, sums) in held {
+            *accounts.held.entry(*ends).or_default().entry(*tag).or_default() += *sums;
+        }
+        Accounts { left: accounts.held.clone(), ..accounts }
+    }
+
+    /// No rank is identified anywhere.
+    fn wire() -> Wire {
+        Wire::default()
+    }
+
+    #[test]
+    fn an_account_is_paid_from_once() {
+        let mut accounts = accounts(&[((Some(0), None), Some(5), sums(10, 1000))]);
+        let receiver = vec![Cause::ReceiverNotIdentified];
+        assert_eq!(accounts.take(&wire(), (0, 1), Some(5), sums(6, 600)), receiver);
+        // All of it or nothing: four messages and 400 bytes are left.
+        assert_eq!(accounts.take(&wire(), (0, 2), Some(5), sums(5, 400)), []);
+        assert_eq!(accounts.take(&wire(), (0, 2), Some(5), sums(4, 401)), []);
+        assert_eq!(accounts.take(&wire(), (0, 2), Some(5), sums(4, 400)), receiver);
+        assert_eq!(accounts.take(&wire(), (0, 3), Some(5), sums(1, 0)), []);
+        let row = Unidentified { src: Some(0), dst: None, wire: sums(10, 1000), explaining: sums(10, 1000) };
+        assert_eq!(accounts.rows(), [row]);
+    }
+
+    #[test]
+    fn messages_of_another_tag_or_rank_explain_nothing() {
+        let held = [((Some(0), None), Some(5), sums(10, 1000)), ((None, Some(2)), Some(6), sums(10, 1000))];
+        let mut accounts = accounts(&held);
+        assert_eq!(accounts.take(&wire(), (0, 1), Some(6), sums(1, 8)), []);
+        assert_eq!(accounts.take(&wire(), (1, 0), Some(5), sums(1, 8)), []);
+        assert_eq!(accounts.take(&wire(), (1, 2), Some(6), sums(1, 8)), [Cause::SenderNotIdentified]);
+        // Where tags are not told apart, any may be meant.
+        assert_eq!(accounts.take(&wire(), (0, 1), None, sums(1, 8)), [Cause::ReceiverNotIdentified]);
+    }
+
+    #[test]
+    fn queue_pairs_without_a_rank_at_either_end_are_of_ranks_that_are_identified_nowhere() {
+        let held = [((None, None), Some(5), sums(10, 1000))];
+        let both = [Cause::SenderNotIdentified, Cause::ReceiverNotIdentified];
+        assert_eq!(accounts(&held).take(&wire(), (0, 1), Some(5), sums(10, 1000)), both);
+        assert_eq!(accounts(&held).take(&Wire::of_ranks([0]), (0, 1), Some(5), sums(10, 1000)), both);
+        assert_eq!(accounts(&held).take(&Wire::of_ranks([0, 1]), (0, 1), Some(5), sums(10, 1000)), []);
+    }
+}

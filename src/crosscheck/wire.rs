@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Ranks of the sender and the receiver, where they are identified.
 pub(super) type Ends = (Option<u32>, Option<u32>);
 
-/// Messages and traffic between ranks.
+/// Messages and traffic between ranks of one job.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wire {
     /// MPI messages by sender, receiver, envelope and operation.
@@ -43,22 +43,21 @@ fn add(sum: &mut u64, number: u64) {
 }
 
 impl Wire {
-    /// `None` where the profile has no streams.
-    pub(super) fn of(profile: &Profile) -> Option<Self> {
+    /// What the wire showed of a job. `None` where the profile has no streams.
+    pub(super) fn of(profile: &Profile, job: u32) -> Option<Self> {
         let ranks = RankIndex::of(profile);
-        let data_ends = |row: &ConnectionRow| match row.kind {
-            Kind::Data => {
-                let ends = ranks.connection(row);
-                (ends.src, ends.dst)
-            }
-            _ => (None, None),
+        // Traffic that cannot be told from another job's may be this one's, of whichever rank.
+        let ends_in_job = |row: &ConnectionRow| match (row.kind, ranks.connection(row)) {
+            (Kind::Data, ends) if ends.job == Some(job) => Some((ends.src, ends.dst)),
+            (Kind::Data, ends) if ends.job.is_none() => Some((None, None)),
+            _ => None,
         };
-        let ends: Vec<Ends> = profile.connections.iter().map(data_ends).collect();
-        let pairs: Vec<Option<(u32, u32)>> = ends.iter().map(|(src, dst)| src.zip(*dst)).collect();
+        let ends: Vec<Option<Ends>> = profile.connections.iter().map(ends_in_job).collect();
+        let pairs: Vec<Option<(u32, u32)>> = ends.iter().map(|ends| ends.and_then(|(src, dst)| src.zip(dst))).collect();
         let mut wire = Self::default();
-        wire.identified.extend(ends.iter().flat_map(|(src, dst)| [*src, *dst]).flatten());
+        wire.identified.extend(ends.iter().flatten().flat_map(|(src, dst)| [*src, *dst]).flatten());
         for row in profile.streams.as_ref()? {
-            let Some(&ends) = ends.get(row.connection as usize) else { continue };
+            let Some(&Some(ends)) = ends.get(row.connection as usize) else { continue };
             wire.add_stream(ends, row);
         }
         for (row, pair) in profile.connections.iter().zip(&pairs).filter_map(|(row, pair)| Some((row, (*pair)?))) {
@@ -91,6 +90,12 @@ impl Wire {
             (_, Operation::PointToPoint) => *self.unidentified.entry((ends, row.envelope)).or_default() += sums,
             _ => self.unidentified_collectives += sums,
         }
+    }
+
+    /// Nothing but ranks that are identified.
+    #[cfg(test)]
+    pub(super) fn of_ranks(ranks: impl IntoIterator<Item = u32>) -> Self {
+        Self { identified: ranks.into_iter().collect(), ..Self::default() }
     }
 
     /// True where a queue pair is known to be this rank's.

@@ -346,6 +346,8 @@ fn traced(profile: &Profile) -> Crosscheck {
         trace: "large.csv".to_owned(),
         tracer: "a table".to_owned(),
         events: 0,
+        job: 1,
+        jobs: 1,
         placement: "the table",
         traffic: crosscheck::Traffic::default(),
         nodes: BTreeMap::new(),

@@ -2,18 +2,19 @@
 //!
 //! Ranks that share a node do not use the wire between them, so a run of the same program with another placement has another matrix.
 
-use crate::model::Profile;
+use crate::model::{JobRank, Profile};
+use crate::report::who::{Jobs, Label};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Nodes by rank; a rank is on one node, but may have several endpoints without a name.
-type Nodes = BTreeMap<u32, BTreeSet<String>>;
+type Nodes = BTreeMap<JobRank, BTreeSet<String>>;
 
 /// A rank that is on another node in B than in A.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovedRank {
-    /// Its rank.
-    pub rank: u32,
+    /// Its rank, with its job where there are several.
+    pub rank: Label,
     /// Its node in A and in B: a name, or endpoints.
     pub nodes: [String; 2],
 }
@@ -33,9 +34,10 @@ pub struct Placements {
 pub(super) fn placements(profiles: [&Profile; 2]) -> Placements {
     let [a, b] = profiles;
     let both = [nodes(a, b), nodes(b, a)];
-    let moved = |(rank, in_a): (&u32, &BTreeSet<String>)| {
+    let jobs = if profiles.iter().any(|profile| profile.jobs.len() > 1) { Jobs::Several } else { Jobs::One };
+    let moved = |(rank, in_a): (&JobRank, &BTreeSet<String>)| {
         let in_b = both[1].get(rank).filter(|in_b| *in_b != in_a)?;
-        Some(MovedRank { rank: *rank, nodes: [in_a, in_b].map(text) })
+        Some(MovedRank { rank: Label::Rank(*rank, jobs), nodes: [in_a, in_b].map(text) })
     };
     Placements {
         ranks: both[0].keys().filter(|rank| both[1].contains_key(rank)).count(),
@@ -52,7 +54,7 @@ fn nodes(own: &Profile, other: &Profile) -> Nodes {
         let name = endpoint.and_then(|endpoint| own.names.get(&endpoint).or_else(|| other.names.get(&endpoint)));
         // Ports (`node/adapter:port`) belong to their node.
         let node = name.map_or(row.endpoint.as_str(), |name| name.split('/').next().unwrap_or(name));
-        nodes.entry(row.rank).or_default().insert(node.to_owned());
+        nodes.entry(JobRank { job: row.job, rank: row.rank }).or_default().insert(node.to_owned());
     }
     nodes
 }
@@ -87,7 +89,7 @@ mod tests {
     fn ranks_share_a_node_by_any_of_its_endpoints() {
         let of = |rows: &[(u32, &[&str])]| {
             let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-            pairs_on_one_node(&rows.iter().map(|(rank, names)| (*rank, own(names))).collect())
+            pairs_on_one_node(&rows.iter().map(|(rank, names)| (JobRank { job: 1, rank: *rank }, own(names))).collect())
         };
         assert_eq!(of(&[(0, &["17"]), (1, &["18"])]), 0);
         assert_eq!(of(&[(0, &["17"]), (1, &["17"]), (2, &["18"]), (3, &["18"])]), 4);

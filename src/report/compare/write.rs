@@ -290,7 +290,7 @@ pub fn json(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
         object
     });
     let moved = comparison.placements.moved.iter();
-    let moved = moved.map(|MovedRank { rank, nodes: [a, b] }| json!({ "rank": rank, "a": a, "b": b }));
+    let moved = moved.map(|MovedRank { rank, nodes: [a, b] }| json!({ "rank": rank.to_string(), "a": a, "b": b }));
     let document = json!({
         "schema": "ibscope compare",
         "version": 1,

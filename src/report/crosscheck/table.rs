@@ -60,6 +60,9 @@ pub(in crate::report) fn lines(crosscheck: &Crosscheck) -> Vec<(&'static str, St
     if together > 0 {
         lines.insert(2, ("same node", format!("{} pairs of ranks: not on the wire", group(together))));
     }
+    if crosscheck.jobs > 1 {
+        lines.insert(1, ("job", format!("{} of {} in the capture", crosscheck.job, crosscheck.jobs)));
+    }
     let Traffic { mpi_bytes, wire_bytes, retransmitted_wire_bytes, .. } = crosscheck.traffic;
     if mpi_bytes > 0 && wire_bytes > 0 {
         let share = (wire_bytes as f64 - mpi_bytes as f64) * 100.0 / mpi_bytes as f64;
