@@ -68,7 +68,8 @@ pub(super) struct Against {
     /// Compare collective operations alone, where the trace has no point-to-point messages
     #[arg(long, requires = "trace")]
     collectives_only: bool,
-    /// Number of the job that was traced, of a capture that holds several [default: the one that has most messages in common with the trace]
+    /// Number of the job that was traced, of a capture that holds several [default: the one that
+    /// has most messages in common with the trace]
     #[arg(long, value_name = "N", requires = "trace")]
     job: Option<u32>,
 }

@@ -121,8 +121,8 @@ struct Matched {
     received: Vec<Match>,
 }
 
-/// Fits the clocks of all ranks. `singles` has the times of the wire's messages, where captures were read; else the first and the last of each stream
-/// are there.
+/// Fits the clocks of all ranks. `singles` has the times of the wire's messages, where captures
+/// were read; else the first and the last of each stream are there.
 pub(super) fn fit(trace: &Trace, wire: &Wire, singles: JobSingles<'_>, contexts: &Contexts) -> Clocks {
     let (mut matched, mut whole) = matches(trace, wire, singles, contexts, None);
     let is_known = |matched: &BTreeMap<u32, Matched>| {

@@ -104,7 +104,8 @@ pub(super) struct Known<'a> {
     pub(super) outside: &'a BTreeMap<(u32, u32, Option<i32>), u64>,
 }
 
-/// Compares all pairs of ranks between which the trace or the wire has messages. `accounts` are what explains messages of ranks that are not identified.
+/// Compares all pairs of ranks between which the trace or the wire has messages. `accounts` are
+/// what explains messages of ranks that are not identified.
 pub(super) fn pairs(trace: &Trace, known: &Known<'_>, accounts: &mut Accounts, tolerance_percent: f64) -> Vec<Pair> {
     let Known { wire, contexts, placement, outside } = known;
     let mut sides: BTreeMap<(u32, u32), Side> = BTreeMap::new();
@@ -172,7 +173,8 @@ pub(super) fn pairs(trace: &Trace, known: &Known<'_>, accounts: &mut Accounts, t
     pairs
 }
 
-/// True where packets that were captured may be of two ranks though at least one of their ranks is not identified.
+/// True where packets that were captured may be of two ranks though at least one of their ranks is
+/// not identified.
 fn may_be_unidentified(wire: &Wire, accounts: &Accounts, (src, dst): (u32, u32)) -> bool {
     accounts.may_hold(wire, (src, dst)) || accounts.may_hold(wire, (dst, src))
 }
@@ -370,7 +372,8 @@ impl Side {
         }
     }
 
-    /// Takes eztrace's own messages out of those of the wire, of the ones that it must have sent. How many of them the capture has lost.
+    /// Takes eztrace's own messages out of those of the wire, of the ones that it must have sent.
+    /// How many of them the capture has lost.
     fn take_eztrace(&mut self, own: &eztrace::ByTag, lost_packets: u64) -> u64 {
         let mut beyond = eztrace::ByTag::default();
         for ((beyond, tag), world) in beyond.iter_mut().zip(eztrace::TAGS).zip(self.world) {
@@ -387,7 +390,8 @@ impl Side {
         }
         let messages = |of: &eztrace::ByTag| of.iter().fold(0_u64, |sum, sums| sum.saturating_add(sums.messages));
         let lost = messages(own).saturating_sub(messages(&taken));
-        // Where none are on the wire, or more are missing than the capture has lost, they went another way or before or after it.
+        // Where none are on the wire, or more are missing than the capture has lost, they went
+        // another way or before or after it.
         if messages(&taken) > 0 && lost <= lost_packets { lost } else { 0 }
     }
 }

@@ -1,10 +1,13 @@
 //! The messages that eztrace sends itself, which are not in its trace.
 //!
-//! When the program ends, each rank but 0 sends rank 0 of `MPI_COMM_WORLD` its definitions, so that rank 0 can write them. Each definition takes one message of tag 17
-//! (4 bytes: its kind) and one of tag 18 (fields of a fixed size); strings and communicators take a second one of tag 18 (the text with its NUL, or 8 bytes for each
-//! member). A last message of tag 17 ends the list. A process numbers its definitions from a number of its own on, that of its first thread.
+//! When the program ends, each rank but 0 sends rank 0 of `MPI_COMM_WORLD` its definitions, so that
+//! rank 0 can write them. Each definition takes one message of tag 17 (4 bytes: its kind) and one
+//! of tag 18 (fields of a fixed size); strings and communicators take a second one of tag 18 (the
+//! text with its NUL, or 8 bytes for each member). A last message of tag 17 ends the list. A
+//! process numbers its definitions from a number of its own on, that of its first thread.
 //!
-//! In: the definitions of an archive. Out: the messages that each rank must have sent. Invariant: nothing on the wire is called eztrace's own that its definitions do not prove.
+//! In: the definitions of an archive. Out: the messages that each rank must have sent. Invariant:
+//! nothing on the wire is called eztrace's own that its definitions do not prove.
 
 use super::trace::Sums;
 use std::collections::BTreeMap;
@@ -58,8 +61,8 @@ pub(super) fn own_messages(
     own
 }
 
-/// Which of the messages that the wire has beyond the trace are eztrace's, of those that it must have sent: all of them, or fewer where not all are on
-/// the wire. None where they cannot be.
+/// Which of the messages that the wire has beyond the trace are eztrace's, of those that it must
+/// have sent: all of them, or fewer where not all are on the wire. None where they cannot be.
 pub(super) fn among(beyond: &ByTag, own: &ByTag) -> Option<ByTag> {
     let [kinds, contents] = [0, 1].map(|tag| {
         let (found, sent) = (beyond[tag], own[tag]);
@@ -79,7 +82,8 @@ mod tests {
         Sums { messages, bytes }
     }
 
-    /// The definitions of a rank of NAS FT (`samples/runs2/ompi-rc-ft.S-2x2`): three communicators of its own, eight strings, seven functions.
+    /// The definitions of a rank of NAS FT (`samples/runs2/ompi-rc-ft.S-2x2`): three communicators
+    /// of its own, eight strings, seven functions.
     #[test]
     fn definitions_prove_messages() {
         let first = 536_870_911;

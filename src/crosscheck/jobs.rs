@@ -1,7 +1,8 @@
 //! Which job of the capture is the one that was traced.
 //!
-//! A trace is of one job, and a capture may hold several, whose ranks have the same numbers. The job of the trace is the one that has most messages in common with it; where
-//! two have as many, only the user knows.
+//! A trace is of one job, and a capture may hold several, whose ranks have the same numbers. The
+//! job of the trace is the one that has most messages in common with it; where two have as many,
+//! only the user knows.
 
 use super::{Crosscheck, CrosscheckError, Pair, RankSums, Verdict};
 use crate::model::Profile;
@@ -52,7 +53,8 @@ fn list(jobs: &BTreeSet<u32>) -> String {
     jobs.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// How much trace and wire have in common, less what the wire has beyond; then how few pairs differ.
+/// How much trace and wire have in common, less what the wire has beyond; then how few pairs
+/// differ.
 fn likeness(result: &Crosscheck) -> (i128, Reverse<usize>) {
     let of_pair = |pair: &Pair| common(pair.trace.messages, pair.wire.messages.saturating_sub(pair.tracer.messages));
     let of_rank = |rank: &RankSums| common(rank.trace_bytes, rank.wire.bytes.saturating_sub(rank.tracer.bytes));

@@ -78,7 +78,8 @@ pub struct Crosscheck {
     /// Ranks, point-to-point, where a profile of sums stands in for the trace; there are no pairs then.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<RankSums>,
-    /// Messages on the wire between ranks of which at least one is not identified, sorted by sender and receiver.
+    /// Messages on the wire between ranks of which at least one is not identified, sorted by sender
+    /// and receiver.
     pub unidentified: Vec<Unidentified>,
     /// The clocks of the trace against that of the capture.
     pub clocks: Clocks,
@@ -173,12 +174,13 @@ pub struct Options {
     pub tolerance_percent: f64,
     /// Leave point-to-point messages alone.
     pub collectives_only: bool,
-    /// The job of the capture that was traced; `None`: the one that has most in common with the trace.
+    /// The job of the capture that was traced; `None`: the one that has most in common with the
+    /// trace.
     pub job: Option<u32>,
 }
 
-/// Compares a trace with a profile. `singles` are the messages on the wire, where captures were read. Without a placement, the trace or the profile says where the
-/// ranks are.
+/// Compares a trace with a profile. `singles` are the messages on the wire, where captures were
+/// read. Without a placement, the trace or the profile says where the ranks are.
 pub fn crosscheck(
     trace: &Trace,
     profile: &Profile,
@@ -390,7 +392,8 @@ fn remark_on_eztrace(trace: &Trace, pair: &Pair) -> Option<String> {
     })
 }
 
-/// How many messages are on queue pairs whose rank is not identified, what they explain, and what to do.
+/// How many messages are on queue pairs whose rank is not identified, what they explain, and what
+/// to do.
 fn remark_on_unidentified(unidentified: &[Unidentified]) -> Option<String> {
     let (mut all, mut explaining) = (Sums::default(), Sums::default());
     for row in unidentified {

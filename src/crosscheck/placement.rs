@@ -16,7 +16,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// What the trace's system tree says, with what the rank map of the profile says of the job's ranks.
+    /// What the trace's system tree says, with what the rank map of the profile says of the job's
+    /// ranks.
     #[must_use]
     pub fn of(trace: &Trace, profile: &Profile, job: u32) -> Self {
         let from_profile = of_profile(profile, job);

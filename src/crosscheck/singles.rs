@@ -15,7 +15,8 @@ pub struct Singles {
     rdma: Option<BTreeMap<Option<u32>, Rdma>>,
 }
 
-/// What RDMA moved, by the rank that the bytes come from and the one that they go to, where these are identified.
+/// What RDMA moved, by the rank that the bytes come from and the one that they go to, where these
+/// are identified.
 pub(super) type Rdma = BTreeMap<Ends, Sums>;
 
 /// Single messages of one job.

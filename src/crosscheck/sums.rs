@@ -32,7 +32,8 @@ pub struct RankSums {
     pub tracer: Sums,
     /// Bytes that the profile has and the wire has not, for a reason that is known.
     pub missing_bytes: u64,
-    /// What is on the wire with a sender or receiver that is not identified, and may be of this rank.
+    /// What is on the wire with a sender or receiver that is not identified, and may be of this
+    /// rank.
     pub unidentified: Sums,
     /// What the comparison came to.
     pub verdict: Verdict,
@@ -73,7 +74,8 @@ impl RankSums {
         (self.wire.messages - self.tracer.messages).saturating_add(self.unidentified.messages)
     }
 
-    /// Takes what the wire lacks out of a pool of messages that may be of this rank, as far as it goes.
+    /// Takes what the wire lacks out of a pool of messages that may be of this rank, as far as it
+    /// goes.
     fn take_unidentified(&mut self, pool: &mut Sums) {
         let Some(bytes) = u64::try_from(self.lacking().0).ok().filter(|bytes| *bytes > 0) else { return };
         let calls = self.calls.map(|calls| calls.saturating_sub(self.own_messages()));
@@ -91,8 +93,8 @@ impl RankSums {
     }
 }
 
-/// Gives the ranks that lack something what is on the wire without a rank: to those that are identified what has them at one end, to others what has no rank at
-/// theirs.
+/// Gives the ranks that lack something what is on the wire without a rank: to those that are
+/// identified what has them at one end, to others what has no rank at theirs.
 fn give_unidentified(rows: &mut [RankSums], wire: &Wire, accounts: &mut [Unidentified]) {
     let mut pools: BTreeMap<(Direction, Option<u32>), Sums> = BTreeMap::new();
     for account in accounts.iter() {
@@ -125,8 +127,9 @@ pub(super) struct Ranks {
 
 /// Compares all ranks of the profile and of the wire.
 pub(super) fn ranks(sums: &CubeProfile, wire: &Wire, placement: &Placement, tolerance_percent: f64) -> Ranks {
-    // The tracer's context is told by when it is used, and unidentified messages may be of another job: where there are several ways, the one that leaves
-    // fewest ranks that differ, and of those the first.
+    // The tracer's context is told by when it is used, and unidentified messages may be of another
+    // job: where there are several ways, the one that leaves fewest ranks that differ, and of those
+    // the first.
     let candidates: Vec<Option<u32>> =
         Contexts::candidates(&sums.trace, wire).into_iter().map(Some).chain([None]).collect();
     let ways = [true, false].into_iter().flat_map(|is_given| candidates.iter().map(move |tracer| (is_given, *tracer)));

@@ -29,8 +29,8 @@ pub struct Trace {
     pub collectives: BTreeMap<CollectiveKey, CollectiveSums>,
     /// One-sided operations by the rank that sends and the one that receives the bytes.
     pub rma: BTreeMap<(u32, u32), Sums>,
-    /// Messages that the tracer must have sent rank 0 itself, by sender: those of tag 17, and those of tag 18. eztrace's definitions prove them; of other
-    /// tracers none are known.
+    /// Messages that the tracer must have sent rank 0 itself, by sender: those of tag 17, and those
+    /// of tag 18. eztrace's definitions prove them; of other tracers none are known.
     pub own: BTreeMap<u32, [Sums; 2]>,
     /// Events read.
     pub events: u64,

@@ -1,9 +1,13 @@
-//! Messages on the wire of which a rank is not identified, as an explanation of messages that the trace has and the wire seems not to have.
+//! Messages on the wire of which a rank is not identified, as an explanation of messages that the
+//! trace has and the wire seems not to have.
 //!
-//! A rank is identified by what its queue pairs send, so a rank that only receives may stay unknown. What other ranks send there is on the wire all the same. Each sender
-//! has an account of such messages, and so has each receiver; what a pair of ranks is missing is paid from the accounts of its two ranks.
+//! A rank is identified by what its queue pairs send, so a rank that only receives may stay
+//! unknown. What other ranks send there is on the wire all the same. Each sender has an account of
+//! such messages, and so has each receiver; what a pair of ranks is missing is paid from the
+//! accounts of its two ranks.
 //!
-//! In: the unidentified messages of [`Wire`]. Out: causes. Invariant: an account explains no more messages and no more bytes than it holds, of the same tag.
+//! In: the unidentified messages of [`Wire`]. Out: causes. Invariant: an account explains no more
+//! messages and no more bytes than it holds, of the same tag.
 
 use super::trace::Sums;
 use super::verdict::Cause;
@@ -48,8 +52,8 @@ impl Accounts {
         Self { left: held.clone(), held }
     }
 
-    /// The accounts that may hold messages between two ranks, the likeliest first. A queue pair of which neither end is identified is of two ranks of which at least one is
-    /// identified nowhere.
+    /// The accounts that may hold messages between two ranks, the likeliest first. A queue pair of
+    /// which neither end is identified is of two ranks of which at least one is identified nowhere.
     fn ends(wire: &Wire, (src, dst): (u32, u32)) -> impl Iterator<Item = Ends> {
         let is_anywhere = wire.is_identified(src) && wire.is_identified(dst);
         let both = (!is_anywhere).then_some((None, None));
@@ -61,7 +65,8 @@ impl Accounts {
         Self::ends(wire, pair).any(|ends| self.held.contains_key(&ends))
     }
 
-    /// Takes what a pair is missing out of its accounts, all of it or nothing. `tag` is `None` where tags are not told apart. The causes say whose accounts they were.
+    /// Takes what a pair is missing out of its accounts, all of it or nothing. `tag` is `None`
+    /// where tags are not told apart. The causes say whose accounts they were.
     pub(super) fn take(&mut self, wire: &Wire, pair: (u32, u32), tag: Option<i32>, missing: Sums) -> Vec<Cause> {
         let is_of_tag = |other: &Option<i32>| tag.is_none() || other.is_none() || *other == tag;
         let mut available = Sums::default();

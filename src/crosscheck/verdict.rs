@@ -93,7 +93,8 @@ impl Cause {
     }
 }
 
-/// What a pair of ranks comes to in one word, where there is room for no more: its verdict, but that the two explanations that need a reader are named.
+/// What a pair of ranks comes to in one word, where there is room for no more: its verdict, but
+/// that the two explanations that need a reader are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// [`Verdict::Equal`].

@@ -144,8 +144,8 @@ fn by_cm(pairs: &mut Pairs, cm: &[CmRow]) {
     }
 }
 
-/// The queue pairs that each of UCX's wire-up messages may name: those of the sender that the receiver sends to and whose number stands in the
-/// message's address.
+/// The queue pairs that each of UCX's wire-up messages may name: those of the sender that the
+/// receiver sends to and whose number stands in the message's address.
 #[must_use]
 pub fn named(connections: &[Box<ConnectionTotals>], wireups: &[Wireup]) -> Vec<Vec<QueuePair>> {
     if wireups.is_empty() {

@@ -124,10 +124,11 @@ pub struct Wireup<'a> {
     pub address: &'a [u8],
 }
 
-/// All numbers that may be queue pairs in a worker's address (three bytes, little-endian), whatever they are.
+/// All numbers that may be queue pairs in a worker's address (three bytes, little-endian), whatever
+/// they are.
 ///
-/// The address has parts that vary with the release, so this is a search: numbers with two bytes of zero, as of fresh
-/// adapters, may be found by chance, and only the absence of a number is certain.
+/// The address has parts that vary with the release, so this is a search: numbers with two bytes of
+/// zero, as of fresh adapters, may be found by chance, and only the absence of a number is certain.
 pub fn qpns(address: &[u8]) -> impl Iterator<Item = Qpn> + '_ {
     // Before the lists stand the byte of flags and the worker's id.
     const LISTS: usize = 9;

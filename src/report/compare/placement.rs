@@ -1,6 +1,7 @@
 //! Where the ranks of two runs are.
 //!
-//! Ranks that share a node do not use the wire between them, so a run of the same program with another placement has another matrix.
+//! Ranks that share a node do not use the wire between them, so a run of the same program with
+//! another placement has another matrix.
 
 use crate::model::{JobRank, Profile};
 use crate::report::who::{Jobs, Label};
@@ -46,7 +47,8 @@ pub(super) fn placements(profiles: [&Profile; 2]) -> Placements {
     }
 }
 
-/// The nodes of a profile's ranks. A name that only the other profile knows is used as well: an endpoint is the same one in both.
+/// The nodes of a profile's ranks. A name that only the other profile knows is used as well: an
+/// endpoint is the same one in both.
 fn nodes(own: &Profile, other: &Profile) -> Nodes {
     let mut nodes = Nodes::new();
     for row in &own.ranks {

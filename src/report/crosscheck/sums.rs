@@ -46,9 +46,9 @@ pub(super) fn table(text: &mut String, crosscheck: &Crosscheck) {
     if missing_bytes > 0 {
         let _ = writeln!(
             text,
-            "\nA profile has sums of each rank, not whom it talked to. {} that were sent are\n\
-             not on the wire, which is explained where a node's sends lack as much as its\n\
-             receives. The trace (traces.otf2) tells pairs.",
+            "\nA profile has sums of each rank, but not by peer. {} that were sent are not\n\
+             on the wire, which is explained where a node is missing as much of its sends as\n\
+             of its receives. The trace (traces.otf2) has pairs.",
             bytes(missing_bytes)
         );
     }
@@ -84,9 +84,9 @@ pub(super) fn collectives(text: &mut String, crosscheck: &Crosscheck) {
     }
     let _ = writeln!(text, "{}\n", table.trim_fmt());
     text.push_str(
-        "Sent and received as the tracer counts, and on the wire (the tracer's own included)\n\
-         between ranks on different nodes. An algorithm may move bytes over other ranks, so\n\
-         they need not be equal.\n",
+        "Sent and received as the tracer counts, and on the wire (the tracer's own\n\
+         included) between ranks on different nodes. An algorithm may move bytes over\n\
+         other ranks, so they need not be equal.\n",
     );
 }
 

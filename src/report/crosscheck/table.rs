@@ -270,9 +270,9 @@ fn collectives(text: &mut String, crosscheck: &Crosscheck) {
     }
     let _ = writeln!(text, "{}\n", table.trim_fmt());
     text.push_str(
-        "Promised by the trace, and on the wire (the tracer's own included), between ranks\n\
-         on different nodes. An algorithm may move bytes over other ranks, so the two need\n\
-         not be equal.\n",
+        "Promised by the trace, and on the wire (the tracer's own included), between\n\
+         ranks on different nodes. An algorithm may move bytes over other ranks, so the\n\
+         two need not be equal.\n",
     );
 }
 
@@ -385,5 +385,8 @@ fn one_sided(text: &mut String, crosscheck: &Crosscheck) {
             group((crosscheck.one_sided.len() - MOST_PAIRS) as u64)
         );
     }
-    text.push_str("\nOne-sided operations have no envelope on the wire and are not judged: beside them stands RDMA that belongs to no message.\n");
+    text.push_str(
+        "\nOne-sided operations have no envelope on the wire and are not judged. Beside them is\n\
+         RDMA that belongs to no message.\n",
+    );
 }

@@ -1,4 +1,5 @@
-//! A trace beside the wire: two matrices in one scale of colours, and the outcome of each pair of ranks.
+//! A trace beside the wire: two matrices in one scale of colours, and the outcome of each pair of
+//! ranks.
 
 use super::canvas::{Anchor, Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, WIDTH, pixels, widest, width};
 use super::legend::{Legend, Swatch};

@@ -3,8 +3,8 @@
 //! Pairs are packed (`packed.rs`), in the order of their ranks:
 //!
 //! ```text
-//! pairs | sender | receiver | verdict | outcome | causes, a bit each | messages and bytes of: trace, wire, tracer, missing, not identified, excess |
-//! wire, payload, sent again
+//! pairs | sender | receiver | verdict | outcome | causes, a bit each | messages and bytes of:
+//! trace, wire, tracer, missing, not identified, excess | wire, payload, sent again
 //! ```
 //! What is in excess may be below 0: twice the number, or twice its amount less 1.
 

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Columns of the csv, in the order of the tip's rows: messages and bytes.
-const ROWS: [[&str; 2]; 5] = [
+const ROWS: [[&str; 2]; 6] = [
     ["trace_messages", "trace_bytes"],
     ["wire_messages", "wire_mpi_bytes"],
     ["tracer_messages", "tracer_bytes"],
     ["missing_messages", "missing_bytes"],
+    ["unidentified_messages", "unidentified_bytes"],
     ["excess_messages", "excess_bytes"],
 ];
 

@@ -1,4 +1,5 @@
-//! eztrace's own messages, which are on the wire and not in its trace: what its definitions prove, and no more.
+//! eztrace's own messages, which are on the wire and not in its trace: what its definitions prove,
+//! and no more.
 
 use super::{archive, read, with_profile};
 use crate::runs::{self, Run};
@@ -38,7 +39,8 @@ fn a_program_of_collectives_alone_is_compared() {
     );
     // 0 and 1, 2 and 3, both ways.
     assert!(ran.stdout.contains("4 pairs of ranks: not on the wire"), "{}", ran.stdout);
-    // Each rank calls these so often: MPI_Alltoall 8 times, MPI_Reduce 6, MPI_Bcast 2, MPI_Barrier 1 (four ranks; 68 events).
+    // Each rank calls these so often: MPI_Alltoall 8 times, MPI_Reduce 6, MPI_Bcast 2, MPI_Barrier
+    // 1 (four ranks; 68 events).
     for operation in ["alltoall         32", "barrier           4", "bcast             8", "reduce           24"] {
         let words: Vec<&str> = operation.split_whitespace().collect();
         let is_it = |line: &str| line.split_whitespace().take(2).eq(words.iter().copied());
@@ -46,7 +48,8 @@ fn a_program_of_collectives_alone_is_compared() {
     }
 }
 
-/// What each rank sends follows from its definitions, so it equals what the wire has beyond the program's messages.
+/// What each rank sends follows from its definitions, so it equals what the wire has beyond the
+/// program's messages.
 #[test]
 fn definitions_prove_what_every_recorded_run_has() {
     let runs = runs::all().into_iter().filter(|run| run.truth("wire.csv").is_some()).chain([ft()]);
@@ -80,7 +83,8 @@ fn definitions_prove_what_every_recorded_run_has() {
     assert_eq!(checked, 9 + 2 * 7 + 3, "senders on another node than rank 0");
 }
 
-/// A region less in the archive of FT: then one of eztrace's messages of tag 17 and one of tag 18 are nobody's.
+/// A region less in the archive of FT: then one of eztrace's messages of tag 17 and one of tag 18
+/// are nobody's.
 #[test]
 fn what_the_definitions_do_not_prove_is_not_explained() {
     let run = ft();
@@ -103,7 +107,8 @@ fn what_the_definitions_do_not_prove_is_not_explained() {
     );
 }
 
-/// A region more: the wire has fewer messages than eztrace must have sent, and none that are not its.
+/// A region more: the wire has fewer messages than eztrace must have sent, and none that are not
+/// its.
 #[test]
 fn fewer_than_must_have_been_sent_are_its_own_all_the_same() {
     let run = ft();

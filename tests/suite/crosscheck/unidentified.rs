@@ -1,6 +1,7 @@
 //! Ranks that are not identified on the wire: their messages are on it all the same.
 //!
-//! The recorded runs identify every rank, so a rank map leaves some out. What the wire then has without a rank is what the truth has of these ranks.
+//! The recorded runs identify every rank, so a rank map leaves some out. What the wire then has
+//! without a rank is what the truth has of these ranks.
 
 use super::archive;
 use crate::runs::{self, Run};
@@ -171,7 +172,8 @@ fn no_more_is_explained_than_is_on_the_wire() {
     }
 }
 
-/// Two ranks per node, with tags and with the tracer's own messages: queue pairs of rank 3 alone are left out, and it shares a node with rank 2.
+/// Two ranks per node, with tags and with the tracer's own messages: queue pairs of rank 3 alone
+/// are left out, and it shares a node with rank 2.
 #[test]
 fn ranks_of_one_node_stay_what_they_are() {
     let folder = tempfile::tempdir().expect("folder");

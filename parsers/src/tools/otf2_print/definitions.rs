@@ -15,7 +15,8 @@ pub fn definition(line: &str) -> Result<Option<Definition<'_>>, Malformed> {
         "GROUP" => group(rest),
         "COMM" | "INTER_COMM" => communicator(rest),
         "RMA_WIN" => window(rest),
-        // Only counted, so what is odd about them is no reason to refuse the archive: a string may hold line breaks.
+        // Only counted, so what is odd about them is no reason to refuse the archive: a string may
+        // hold line breaks.
         "STRING" => return Ok(string(rest)),
         "REGION" => return Ok(number(rest).map(|(id, _)| Definition::Region { id })),
         "ATTRIBUTE" => return Ok(number(rest).map(|(id, _)| Definition::Attribute { id })),
