@@ -7,7 +7,7 @@
 //! | variable | effect |
 //! |---|---|
 //! | `IBSCOPE_HARD_ONLY=late-start-17` | run this case, or the cases of a class, and print what fails |
-//! | `IBSCOPE_HARD_KEEP=folder` | keep the captures of the cases in this folder |
+//! | `IBSCOPE_HARD_KEEP=folder` | keep captures and truth of the cases in this folder |
 //! | `IBSCOPE_HARD_SHARE=4` | run a quarter of all cases |
 
 mod cases;
@@ -63,7 +63,12 @@ impl Case {
     fn run(&self, library: &Library, keep: Option<&Path>) -> Row {
         let scene = self.class.scene(library, self.number);
         let outcome = match keep {
-            Some(folder) => analyzed(&scene, &folder.join(self.name())),
+            Some(folder) => {
+                let own = folder.join(self.name());
+                let outcome = analyzed(&scene, &own);
+                scene.write_truth(&own);
+                outcome
+            }
             None => analyzed(&scene, tempfile::tempdir().expect("folder").path()),
         };
         Row { class: self.class.name, case: self.name(), about: scene.about, outcome }
@@ -71,12 +76,7 @@ impl Case {
 }
 
 fn analyzed(scene: &Scene, folder: &Path) -> Outcome {
-    std::fs::create_dir_all(folder).expect("folder");
-    let path = |index: usize| folder.join(format!("{index:02}.pcap"));
-    let paths: Vec<PathBuf> = (0..scene.files.len()).map(path).collect();
-    for (path, file) in paths.iter().zip(&scene.files) {
-        file.write(path).expect("capture");
-    }
+    let paths = scene.write(folder);
     let options = Options { threads: 1, xxh3: false, ..Options::default() };
     let failed = |why: String, complete: bool| Outcome { failed: vec![why], complete, ..Outcome::default() };
     match std::panic::catch_unwind(|| analyze(&paths, &options, &|_| {})) {
@@ -138,7 +138,7 @@ fn every_run_with_a_truth_is_used() {
     let library = Library::open(THREADS);
     let refused: Vec<&(String, String)> = library.refused.iter().filter(|(_, why)| why != "no truth").collect();
     assert!(refused.is_empty(), "{refused:?}");
-    assert_eq!((library.jobs.len(), library.storage.len()), (43, 2));
+    assert_eq!((library.jobs.len(), library.storage.len()), (40, 2));
 }
 
 #[test]
