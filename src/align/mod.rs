@@ -8,11 +8,13 @@
 //! Inputs whose clocks agree within the uncertainty are left as they are. All others are corrected to the clock of the first input, or to that of a manifest, on the
 //! way over other inputs that is surest.
 
+mod chains;
 mod common;
 mod sights;
 #[cfg(test)]
 mod tests;
 
+pub use chains::chains;
 pub use sights::{Drawn, Sights};
 
 use crate::model::{Clock, ClockRow, ConnectionKey, SizeClass, Turn, Verb};
@@ -21,7 +23,8 @@ use ibscope_parsers::ib::Opcode;
 use sights::{Drawing, Sight};
 use std::collections::BTreeMap;
 
-/// Clocks that are farther apart than ten minutes are not told from packets: a queue pair that begins anew with the same numbers would look the same.
+/// Clocks that do not run evenly and are farther apart than ten minutes are not found from packets: a queue pair that
+/// begins anew with the same numbers would look the same. At an even pace it would not.
 const MAX_APART_NS: f64 = 600e9;
 /// A clock that does not run evenly is corrected if it stays as near to even as this, in nanoseconds, and is so many times farther off.
 const MOST_UNEVEN_NS: f64 = 1e6;
@@ -187,7 +190,7 @@ fn compare((first, here): (usize, &Drawing), (second, there): (usize, &Drawing))
     if !is_even && (own_to < from || to < own_from) {
         return Some(Err("they do not overlap in time, and what is alike in them is not the same packets"));
     }
-    if most > MAX_APART_NS || !is_even && (uncertainty > MOST_UNEVEN_NS || least < MUCH * uncertainty) {
+    if !is_even && (most > MAX_APART_NS || uncertainty > MOST_UNEVEN_NS || least < MUCH * uncertainty) {
         return Some(Err(CONTRADICTION));
     }
     let agrees = most <= uncertainty;

@@ -3,7 +3,7 @@
 use crate::model::{Clock, ConnectionKey, Kind, Packet, PacketRecord, Sample};
 use ibscope_parsers::ib::Opcode;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Packets that are kept of all inputs together, and of each input at least and at most.
 const ROOM: usize = 1 << 19;
@@ -17,6 +17,15 @@ pub(super) struct Sight {
     pub(super) connection: u32,
     pub(super) opcode: Opcode,
     pub(super) payload_bytes: u16,
+    pub(super) psn: u32,
+}
+
+/// First and last PSN of the requests of a connection, in the order of time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seam {
+    pub(super) first: u32,
+    pub(super) last: u32,
+    times_ns: (i64, i64),
 }
 
 /// The sample of one input.
@@ -103,8 +112,33 @@ impl Sights {
             let next = self.connections.len() as u32;
             let connection = *self.connections.entry(key).or_insert(next);
             let (time_ns, opcode, payload_bytes) = (record.time_ns, record.opcode(), record.payload_bytes);
-            self.sample.add(hash, Sight { time_ns, connection, opcode, payload_bytes });
+            let psn = record.psn().value();
+            self.sample.add(hash, Sight { time_ns, connection, opcode, payload_bytes, psn });
         }
+    }
+
+    /// Time of the first and of the last packet.
+    pub(super) fn span_ns(&self) -> Option<(i64, i64)> {
+        let times = || self.sample.items().map(|sight| sight.time_ns);
+        times().min().zip(times().max())
+    }
+
+    /// Where the requests of each connection begin and end.
+    pub(super) fn seams(&self) -> BTreeMap<ConnectionKey, Seam> {
+        let keys = self.keys();
+        let mut seams: BTreeMap<ConnectionKey, Seam> = BTreeMap::new();
+        for sight in self.sample.items().filter(|sight| sight.opcode.is_request()) {
+            let Some(key) = keys.get(sight.connection as usize).filter(|key| key.can_repeat()) else { continue };
+            let own = Seam { first: sight.psn, last: sight.psn, times_ns: (sight.time_ns, sight.time_ns) };
+            let seam = seams.entry(*key).or_insert(own);
+            if sight.time_ns < seam.times_ns.0 {
+                (seam.first, seam.times_ns.0) = (sight.psn, sight.time_ns);
+            }
+            if sight.time_ns > seam.times_ns.1 {
+                (seam.last, seam.times_ns.1) = (sight.psn, sight.time_ns);
+            }
+        }
+        seams
     }
 
     /// On the clock that is given for the input, if one is.

@@ -21,22 +21,10 @@ pub(super) fn hosts(path: Option<&Path>) -> anyhow::Result<BTreeMap<Endpoint, St
     Ok(pipeline::parse_hosts(path, &read(path)?)?)
 }
 
-/// Ranks are below this: no job has more processes, so what is larger is a mistyped number.
-const MAX_RANK: u32 = 1 << 24;
-
 /// Reads a rank map.
 pub(super) fn rankmap(path: Option<&Path>) -> anyhow::Result<Option<Vec<RankRow>>> {
     let Some(path) = path else { return Ok(None) };
-    let text = read(path)?;
-    let rows = pipeline::parse_rankmap(path, &text)?;
-    let rank = |line: &str| line.split(',').next().and_then(|rank| rank.trim().parse::<u32>().ok());
-    let too_large = |(_, rank): &(usize, u32)| *rank > MAX_RANK;
-    if let Some((index, rank)) =
-        text.lines().enumerate().filter_map(|(index, line)| Some((index, rank(line)?))).find(too_large)
-    {
-        bail!("{}: line {}: {rank} is no rank; expected a number up to {MAX_RANK}", path.display(), index + 1);
-    }
-    Ok(Some(rows))
+    Ok(Some(pipeline::parse_rankmap(path, &read(path)?)?))
 }
 
 /// Reads clocks that a merge has written.

@@ -38,14 +38,13 @@ fn add(sum: &mut u64, number: u64) {
 impl Wire {
     /// `None` where the profile has no streams.
     pub(super) fn of(profile: &Profile) -> Option<Self> {
-        let ranks = RankIndex::new(&profile.ranks);
+        let ranks = RankIndex::of(profile);
         let ends: Vec<Option<(u32, u32)>> = profile
             .connections
             .iter()
             .map(|row| {
-                let src = ranks.rank(row.src, row.src_qp)?.rank;
-                let dst = ranks.rank(row.dst, Some(row.dest_qp))?.rank;
-                (row.kind == Kind::Data).then_some((src, dst))
+                let ends = ranks.connection(row);
+                (row.kind == Kind::Data).then_some((ends.src?, ends.dst?))
             })
             .collect();
         let mut wire = Self::default();

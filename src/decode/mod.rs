@@ -39,6 +39,13 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The same where only these inputs are read, in this order.
+    #[must_use]
+    pub fn of(&self, inputs: &[usize]) -> Self {
+        let clocks = inputs.iter().map(|input| self.clocks.get(*input).copied().flatten()).collect();
+        Self { clocks, ..self.clone() }
+    }
+
     /// Every time is asked for.
     const fn covers_all(&self) -> bool {
         self.from_ns == i64::MIN && self.to_ns == i64::MAX

@@ -76,6 +76,8 @@ pub struct RawMessage {
 pub struct MessageRow {
     /// Index into [`super::Profile::connections`].
     pub connection: u32,
+    /// Number of the job; `None` where the message belongs to none.
+    pub job: Option<u32>,
     /// World rank of the sender.
     pub src_rank: Option<u32>,
     /// World rank of the receiver.

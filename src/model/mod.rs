@@ -35,7 +35,7 @@ pub use packed::Packed;
 pub use packet::{InspectedPacket, Kind, Marks, Packet, PacketRecord, Packets};
 pub use paged::Paged;
 pub use profile::Profile;
-pub use rank_index::{JobRank, RankIndex};
+pub use rank_index::{ConnectionRanks, JobRank, RankIndex};
 pub use sample::Sample;
 pub use show::{duration, printable, quoted};
 pub use sizes::{SizeOf, SizeSums, Sizes};

@@ -1,6 +1,7 @@
 //! From an end of a connection to the rank behind it.
 
-use super::profile::RankRow;
+use super::Profile;
+use super::profile::{ConnectionRow, RankRow};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,45 +14,116 @@ pub struct JobRank {
     pub rank: u32,
 }
 
+/// The job of a connection, and the ranks at its ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionRanks {
+    /// The job; `None` where the connection belongs to none, and then no rank is known either.
+    pub job: Option<u32>,
+    /// Rank of the sender in the job's `MPI_COMM_WORLD`.
+    pub src: Option<u32>,
+    /// Rank of the receiver.
+    pub dst: Option<u32>,
+}
+
 /// The ranks of a profile, by endpoint and queue pair.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankIndex {
-    /// Endpoints that are one rank as a whole.
-    alone: BTreeMap<Endpoint, JobRank>,
+    /// The profile says which job each connection belongs to. Profiles written before there were jobs do not.
+    has_jobs: bool,
+    /// Endpoints that are one rank of a job as a whole, by endpoint and job.
+    alone: BTreeMap<(Endpoint, u32), JobRank>,
     queue_pairs: BTreeMap<(Endpoint, Qpn), JobRank>,
 }
 
 impl RankIndex {
-    /// Indexes the rows of a rank map. Rows whose endpoint is no address name nothing; nor do rows of two ranks without queue pairs at one endpoint.
+    /// Indexes the ranks of a profile.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Self {
+        Self { has_jobs: !profile.jobs.is_empty(), ..Self::new(&profile.ranks) }
+    }
+
+    /// Indexes the rows of a rank map. Rows whose endpoint is no address name nothing; nor do rows of two ranks of a job without queue pairs
+    /// at one endpoint.
     #[must_use]
     pub fn new(rows: &[RankRow]) -> Self {
-        let mut whole: BTreeMap<Endpoint, BTreeSet<JobRank>> = BTreeMap::new();
+        let mut whole: BTreeMap<(Endpoint, u32), BTreeSet<JobRank>> = BTreeMap::new();
         let mut queue_pairs = BTreeMap::new();
         for row in rows {
             let Ok(endpoint) = row.endpoint.parse::<Endpoint>() else { continue };
             let rank = JobRank { job: row.job, rank: row.rank };
             match row.qpn {
                 Some(qpn) => _ = queue_pairs.insert((endpoint, Qpn::new(qpn)), rank),
-                None => _ = whole.entry(endpoint).or_default().insert(rank),
+                None => _ = whole.entry((endpoint, row.job)).or_default().insert(rank),
             }
         }
-        let alone = whole.into_iter().filter_map(|(endpoint, ranks)| match ranks.into_iter().collect::<Vec<_>>()[..] {
-            [rank] => Some((endpoint, rank)),
+        let alone = whole.into_iter().filter_map(|(place, ranks)| match ranks.into_iter().collect::<Vec<_>>()[..] {
+            [rank] => Some((place, rank)),
             _ => None,
         });
-        Self { alone: alone.collect(), queue_pairs }
+        Self { has_jobs: false, alone: alone.collect(), queue_pairs }
     }
 
-    /// The rank at an endpoint: that of the queue pair, or that of the endpoint as a whole.
+    /// The job of a connection and the ranks at its ends. Without a table of jobs, the job follows from the ranks, and where these are
+    /// unknown it is job 1.
+    #[must_use]
+    pub fn connection(&self, connection: &ConnectionRow) -> ConnectionRanks {
+        let ConnectionRow { src, dst, src_qp, dest_qp, .. } = *connection;
+        let job = connection.job.or_else(|| {
+            let has_ranks = !(self.alone.is_empty() && self.queue_pairs.is_empty());
+            (has_ranks && !self.has_jobs).then(|| self.job(connection).unwrap_or(1))
+        });
+        let Some(job) = job else { return ConnectionRanks::default() };
+        let rank = |endpoint, qpn| self.rank_in(job, endpoint, qpn);
+        ConnectionRanks { job: Some(job), src: rank(src, src_qp), dst: rank(dst, Some(dest_qp)) }
+    }
+
+    /// The job that the ranks at the ends of a connection have in common, or that of the only end that is known.
+    #[must_use]
+    pub fn job(&self, connection: &ConnectionRow) -> Option<u32> {
+        let jobs = |endpoint, qpn| self.ranks(endpoint, qpn).map(|rank| rank.job).collect::<BTreeSet<u32>>();
+        let (src, dst) = (jobs(connection.src, connection.src_qp), jobs(connection.dst, Some(connection.dest_qp)));
+        let common = match (src.is_empty(), dst.is_empty()) {
+            (true, _) => dst,
+            (_, true) => src,
+            _ => &src & &dst,
+        };
+        if common.len() == 1 { common.first().copied() } else { None }
+    }
+
+    /// True where the queue pair itself is named, not its endpoint alone.
+    #[must_use]
+    pub fn names(&self, endpoint: Endpoint, qpn: Qpn) -> bool {
+        self.queue_pairs.contains_key(&(endpoint, qpn))
+    }
+
+    /// The rank of this job at an endpoint: that of the queue pair, or that of the endpoint as a whole.
+    fn rank_in(&self, job: u32, endpoint: Endpoint, qpn: Option<Qpn>) -> Option<u32> {
+        let named = qpn.and_then(|qpn| self.queue_pairs.get(&(endpoint, qpn)));
+        // A queue pair that is not known may be any of those that are named.
+        let alone =
+            || self.alone.get(&(endpoint, job)).filter(|_| qpn.is_some() || !self.names_queue_pairs(endpoint, job));
+        named.or_else(alone).filter(|rank| rank.job == job).map(|rank| rank.rank)
+    }
+
+    /// The rank at an endpoint, where ranks of one job only may be meant.
     #[must_use]
     pub fn rank(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> Option<JobRank> {
-        let first = (endpoint, Qpn::new(0));
-        let has_several = || self.queue_pairs.range(first..).next().is_some_and(|((other, _), _)| *other == endpoint);
-        match qpn {
-            Some(qpn) => self.queue_pairs.get(&(endpoint, qpn)).or_else(|| self.alone.get(&endpoint)).copied(),
-            // It may be any of them.
-            None if has_several() => None,
-            None => self.alone.get(&endpoint).copied(),
-        }
+        let mut ranks = self.ranks(endpoint, qpn);
+        ranks.next().filter(|_| ranks.next().is_none())
+    }
+
+    /// The ranks that an end of a connection may be: that of its queue pair, or one of each job that has the endpoint as a whole.
+    fn ranks(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> impl Iterator<Item = JobRank> + '_ {
+        let named = qpn.and_then(|qpn| self.queue_pairs.get(&(endpoint, qpn))).copied();
+        let alone = self.alone.range((endpoint, 0)..=(endpoint, u32::MAX)).map(|(_, rank)| *rank);
+        // A queue pair that is not known may be any of those that are named.
+        let may_be = move |rank: &JobRank| qpn.is_some() || !self.names_queue_pairs(endpoint, rank.job);
+        named.into_iter().chain(alone.filter(move |rank| named.is_none() && may_be(rank)))
+    }
+
+    /// True where queue pairs of ranks of the job are named at the endpoint.
+    fn names_queue_pairs(&self, endpoint: Endpoint, job: u32) -> bool {
+        let of_endpoint = self.queue_pairs.range((endpoint, Qpn::new(0))..);
+        of_endpoint.take_while(|((other, _), _)| *other == endpoint).any(|(_, rank)| rank.job == job)
     }
 }

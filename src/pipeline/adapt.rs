@@ -3,6 +3,7 @@
 use super::{Error, Options};
 use crate::model::profile::{Repeats, Traffic};
 use crate::model::{Profile, duration};
+use crate::ranks::rankmap;
 
 /// Applies `--hosts`, `--rankmap`, `--from` and `--to` to a profile.
 ///
@@ -10,8 +11,8 @@ use crate::model::{Profile, duration};
 /// widens it; latencies over time have bins of their own. Repeats, health, sizes, streams and latencies as such are not kept by time; within a window there are none.
 pub fn adapt(profile: &mut Profile, options: &Options) -> Result<(), Error> {
     profile.names.extend(options.names.iter().map(|(endpoint, name)| (*endpoint, name.clone())));
-    if let Some(rankmap) = &options.rankmap {
-        profile.ranks.clone_from(rankmap);
+    if let Some(rows) = &options.rankmap {
+        rankmap::apply(profile, rows);
     }
     if options.from.is_none() && options.to.is_none() {
         return Ok(());

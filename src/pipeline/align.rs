@@ -53,6 +53,15 @@ pub(super) fn bytes_to_read(paths: &[PathBuf], options: &Options) -> u64 {
     readable(paths, options).iter().map(|index| input::total_bytes(&paths[*index..=*index])).sum()
 }
 
+/// What a first reading of the inputs shows.
+pub(super) struct Read {
+    pub(super) aligned: Aligned,
+    /// The samples by which clocks are found, where they are kept.
+    pub(super) sights: Vec<Option<Sights>>,
+    /// Inputs that are tracked as one, each in the order of time.
+    pub(super) streams: Vec<Vec<usize>>,
+}
+
 /// The clocks of all inputs, and the samples that tell them, where these are kept. Nothing is read where there is one input, or where that is not wanted.
 pub(super) fn align(
     paths: &[PathBuf],
@@ -60,16 +69,22 @@ pub(super) fn align(
     pool: &ThreadPool,
     source: &SourceOptions,
     report: &(dyn Fn() + Sync),
-) -> Result<(Aligned, Vec<Option<Sights>>), Error> {
+) -> Result<Read, Error> {
     let read = readable(paths, options);
     let mut sights: Vec<Option<Sights>> = paths.iter().map(|_| None).collect();
     for (index, drawn) in read.iter().zip(sample(paths, &read, pool, source, report)?) {
         sights[*index] = Some(drawn);
     }
+    // Parts that a merge joins stay apart: each is tracked by itself.
+    let streams = if options.keep_parts {
+        (0..paths.len()).map(|input| vec![input]).collect()
+    } else {
+        align::chains(&sights.iter().map(Option::as_ref).collect::<Vec<_>>())
+    };
     let kept = if options.keep_parts { sights.clone() } else { paths.iter().map(|_| None).collect() };
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let given: Vec<Option<Given>> = paths.iter().map(|path| options.clock(path)).collect();
-    Ok((hold(&names, sights, &given, options), kept))
+    Ok(Read { aligned: hold(&names, sights, &given, options), sights: kept, streams })
 }
 
 /// Holds inputs of these names against each other, as far as there are samples of them. `given` are the clocks that are known.

@@ -1,6 +1,6 @@
 //! Captures -> profile.
 
-use super::align::{self, Transits};
+use super::align::{self, Read, Transits};
 use super::bounds::Bounds;
 use super::conclude::{Finished, conclude};
 use super::ending::{Ended, InputEnd, SHARDS, ShardEnd, drawn_room};
@@ -12,7 +12,7 @@ use super::{Error, Options, cut, decode_options, pool};
 use crate::align::Sights;
 use crate::decode::{self, Decoded};
 use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
-use crate::input::{self, Capture, Feed, Piece, SourceOptions};
+use crate::input::{self, Capture, Ending, Feed, Piece, SourceOptions};
 use crate::model::profile::{CmRow, Input};
 use crate::model::{Coverage, Kind, Live, Packet, Packets, Profile, Sample, Stamps};
 use crate::reduce::{self, Accumulator, Passage};
@@ -60,7 +60,7 @@ pub(super) fn run(
     let pool = pool(options.threads)?;
     let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
     let report = || progress(bytes_read.load(Ordering::Relaxed));
-    let (aligned, sights) = match align::align(paths, options, &pool, &source, &report) {
+    let Read { aligned, sights, streams } = match align::align(paths, options, &pool, &source, &report) {
         // Of what has come through pipes nothing is lost.
         _ if is_stopped() && paths.iter().any(|path| align::is_file(path)) => return Err(Error::Interrupted),
         aligned => aligned?,
@@ -71,23 +71,33 @@ pub(super) fn run(
     for (input, row) in inputs.iter_mut().zip(&aligned.rows) {
         input.clock.clone_from(row);
     }
-    let mut feed = Feed::start(captures, batches_per_round);
     let mut analysis = Analysis::new(inputs.len(), options, depth);
     analysis.sights = align::drawn_meanwhile(paths, options).then(|| Sights::new(1));
-    pool.install(|| {
-        let mut decoded: Vec<Decoded> = Vec::new();
-        loop {
-            let pieces = feed.next(batches_per_round);
-            if pieces.is_empty() && decoded.is_empty() {
-                break;
+    let mut endings: Vec<Ending> = vec![Ending::default(); inputs.len()];
+    let mut captures: Vec<Option<Capture>> = captures.into_iter().map(Some).collect();
+    // The first files of all streams together, then their second ones.
+    for turn in 0..streams.iter().map(Vec::len).max().unwrap_or(0) {
+        let read: Vec<usize> = streams.iter().filter_map(|stream| stream.get(turn).copied()).collect();
+        let now: Vec<Capture> = read.iter().filter_map(|input| captures[*input].take()).collect();
+        let decode = decode.of(&read);
+        analysis.read(read.clone(), &streams);
+        let mut feed = Feed::start(now, batches_per_round);
+        pool.install(|| {
+            let mut decoded: Vec<Decoded> = Vec::new();
+            loop {
+                let pieces = feed.next(batches_per_round);
+                if pieces.is_empty() && decoded.is_empty() {
+                    break;
+                }
+                analysis.step(pieces, &mut decoded, &decode, &mut feed);
+                report();
             }
-            analysis.step(pieces, &mut decoded, &decode, &mut feed);
-            report();
-        }
-    });
+        });
+        read.iter().zip(feed.finish()).for_each(|(input, ending)| endings[*input] = ending);
+    }
     let mut notes = align::notes(&inputs, &aligned, &align::streams(paths, options), options);
     let mut ending_notes = Vec::new();
-    for (input, ending) in inputs.iter_mut().zip(feed.finish()) {
+    for (input, ending) in inputs.iter_mut().zip(endings) {
         input.length_bytes = ending.digests.length_bytes;
         input.xxh3_128 = ending.digests.xxh3_128;
         input.sha256 = ending.digests.sha256;
@@ -150,6 +160,10 @@ pub(super) fn input(path: &Path, format: &str) -> Input {
 /// State of a running analysis.
 pub(super) struct Analysis {
     inputs: Vec<InputState>,
+    /// By input: the first one of its stream, whose state all of them share.
+    first_of_stream: Vec<usize>,
+    /// The inputs that are read now: batches name them by their place in this list.
+    now: Vec<usize>,
     bounds: Bounds,
     /// The packets of a single input by which its clock can be held against that of others later, where they are asked for.
     sights: Option<Sights>,
@@ -214,10 +228,20 @@ impl Analysis {
         };
         Self {
             inputs: (0..inputs).map(|_| input()).collect(),
+            first_of_stream: (0..inputs).collect(),
+            now: (0..inputs).collect(),
             bounds: Bounds::new(options),
             sights: None,
             spares: Spares::default(),
         }
+    }
+
+    /// These inputs are read next.
+    fn read(&mut self, inputs: Vec<usize>, streams: &[Vec<usize>]) {
+        for stream in streams {
+            stream.iter().for_each(|input| self.first_of_stream[*input] = stream[0]);
+        }
+        self.now = inputs;
     }
 
     /// One round: these pieces are cut and decoded while the packets of those of the round before go on their way.
@@ -277,8 +301,11 @@ impl Analysis {
 
     /// Takes the packets of some batches. Those of one input are in file order.
     fn round(&mut self, decoded: &[Decoded]) {
-        self.inputs.par_iter_mut().enumerate().for_each(|(index, input)| {
-            let own = || decoded.iter().filter(move |decoded| decoded.batch.input as usize == index);
+        let Self { inputs, first_of_stream, now, .. } = self;
+        let input_of = |decoded: &Decoded| now[decoded.batch.input as usize];
+        inputs.par_iter_mut().enumerate().for_each(|(index, input)| {
+            decoded.iter().filter(|decoded| input_of(decoded) == index).for_each(|decoded| input.count(decoded));
+            let own = || decoded.iter().filter(|decoded| first_of_stream[input_of(decoded)] == index);
             if own().next().is_none() {
                 return;
             }
@@ -287,7 +314,6 @@ impl Analysis {
                     state.packets(decoded, shard);
                 }
             });
-            own().for_each(|decoded| input.count(decoded));
         });
         self.bound();
     }
@@ -314,11 +340,21 @@ impl Analysis {
             self.inputs.par_iter_mut().map(|input| input.shards.par_iter_mut().map(Shard::finish).collect()).collect();
         // The last messages may have added cells, and the last round left some that join: the width must not depend on where rounds ended.
         self.bound();
-        let end = |(input, ends): (InputState, Vec<Vec<ConnectionEnd>>)| InputEnd {
-            coverage: input.coverage(),
-            shards: input.shards.into_iter().zip(ends).map(|(shard, ends)| shard.end(ends)).collect(),
-        };
-        Ended { inputs: self.inputs.into_iter().zip(ends).map(end).collect(), bounds: self.bounds }
+        let coverages: Vec<Coverage> = self.inputs.iter().map(InputState::coverage).collect();
+        let mut streams: Vec<Coverage> = vec![Coverage::default(); coverages.len()];
+        for (coverage, first) in coverages.iter().zip(&self.first_of_stream) {
+            streams[*first].merge(coverage);
+        }
+        let end =
+            |((input, ends), (coverage, stream)): ((InputState, Vec<Vec<ConnectionEnd>>), (Coverage, Coverage))| {
+                InputEnd {
+                    coverage,
+                    times_ns: stream.first_time_ns.zip(stream.last_time_ns),
+                    shards: input.shards.into_iter().zip(ends).map(|(shard, ends)| shard.end(ends)).collect(),
+                }
+            };
+        let inputs = self.inputs.into_iter().zip(ends).zip(coverages.into_iter().zip(streams)).map(end).collect();
+        Ended { inputs, bounds: self.bounds }
     }
 }
 

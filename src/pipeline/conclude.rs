@@ -76,8 +76,7 @@ pub(super) fn conclude(
             ));
             (*vcrc_ok, *vcrc_bad) = (0, 0);
         }
-        let times_ns = input.coverage.first_time_ns.zip(input.coverage.last_time_ns);
-        settling.input(times_ns, end.shards.iter().flat_map(ShardEnd::sums));
+        settling.input(end.times_ns, end.shards.iter().flat_map(ShardEnd::sums));
         for ((shard, drawn), unsettled) in end.shards.into_iter().zip(&mut drawn).zip(&mut shards) {
             let keys = shard.keys();
             drawn.extend(shard.drawn.map(|sample| Drawn { input: index, keys: keys.clone(), sample }));
@@ -174,7 +173,7 @@ pub(super) fn conclude(
             coverage.mpi_cut += missing.mpi_cut;
         }
     }
-    let ranks = options.rankmap.clone().unwrap_or_else(|| identified.ranks.clone());
+    // The user's rank map is the answer to what they ask for.
     if options.rankmap.is_none() {
         notes.extend(identified.notes.iter().cloned());
     }
@@ -192,7 +191,7 @@ pub(super) fn conclude(
         leaves: options.leaves.clone(),
         ibscope: env!("CARGO_PKG_VERSION").to_owned(),
         jobs: identified.jobs.clone(),
-        ranks,
+        ranks: identified.ranks.clone(),
         unassigned: identified.unassigned.clone(),
         cm,
         ..Profile::default()
@@ -206,6 +205,9 @@ pub(super) fn conclude(
         .map(|(input, keys, spill)| (keys.iter().map(|key| row(input, key)).collect(), spill))
         .collect();
     fill(&mut profile, settled.connections, &identified, &paired);
+    if let Some(rankmap) = &options.rankmap {
+        ranks::rankmap::apply(&mut profile, rankmap);
+    }
     Ok(Finished { profile, detection: identified.detection, spills })
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Ended {
 pub(super) struct InputEnd {
     /// Counts over its records, without what the end decides.
     pub(super) coverage: Coverage,
+    /// Time of the first and of the last record of its stream; of the first input of a stream alone.
+    pub(super) times_ns: Option<(i64, i64)>,
     /// As many for each input, by the pairs of endpoints that they hold.
     pub(super) shards: Vec<ShardEnd>,
 }

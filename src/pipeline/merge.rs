@@ -175,7 +175,8 @@ fn join(parts: Vec<Part>, options: &Options) -> Result<Profile, Mismatch> {
     let mut rests: Vec<Rest> = Vec::new();
     let mut ends: Vec<InputEnd> = Vec::new();
     for Part { input, rest, shards } in parts {
-        ends.push(InputEnd { coverage: input.coverage.clone(), shards });
+        let times_ns = input.coverage.first_time_ns.zip(input.coverage.last_time_ns);
+        ends.push(InputEnd { coverage: input.coverage.clone(), times_ns, shards });
         inputs.push(input);
         rests.push(rest);
     }

@@ -9,7 +9,7 @@ use super::conclude::Finished;
 use super::spill;
 use super::{Error, Options};
 use crate::flow::Depth;
-use crate::model::{MessageRow, Profile, RankIndex, RawMessage};
+use crate::model::{ConnectionRanks, MessageRow, Profile, RankIndex, RawMessage};
 use crate::ranks::Detection;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -46,7 +46,7 @@ pub fn messages(
     let depth = if with_transport { Depth::TransportMessages } else { Depth::Messages };
     let Finished { profile, detection, spills } = analysis::run(paths, options, depth, progress)?;
     let mut stream = MessageStream {
-        ranks: RankIndex::new(&profile.ranks),
+        ranks: RankIndex::of(&profile),
         profile,
         detection,
         with_transport,
@@ -86,10 +86,12 @@ impl MessageStream {
             let identity = matching.identity(layout).filter(|_| detected == form)?;
             Some((identity, protocol))
         });
-        (mpi.is_some() || self.with_transport).then(|| MessageRow {
+        let ConnectionRanks { job, src, dst } = self.ranks.connection(row);
+        (mpi.is_some() || self.with_transport).then_some(MessageRow {
             connection,
-            src_rank: self.ranks.rank(row.src, row.src_qp).map(|rank| rank.rank),
-            dst_rank: self.ranks.rank(row.dst, Some(row.dest_qp)).map(|rank| rank.rank),
+            job,
+            src_rank: src,
+            dst_rank: dst,
             mpi,
             raw,
         })

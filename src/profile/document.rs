@@ -130,9 +130,10 @@ impl Document {
 }
 
 /// A job as a terminal may show it.
-fn plain_job(job: JobRow) -> JobRow {
-    let slurm_job_id = job.slurm_job_id.as_deref().map(printable);
-    JobRow { stack: printable(&job.stack), slurm_job_id, ..job }
+fn plain_job(mut job: JobRow) -> JobRow {
+    job.stack = printable(&job.stack);
+    job.slurm_job_id = job.slurm_job_id.as_deref().map(printable);
+    job
 }
 
 /// An input as a terminal may show it; its name is the user's own, and shown with care wherever it is shown.

@@ -76,14 +76,13 @@ pub(super) fn keep_agreed(cm: &mut [CmRow]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ibscope_parsers::ib::Lid;
-    use ibscope_parsers::{Endpoint, Qpn};
+    use ibscope_parsers::{Endpoint, Lid, Qpn};
 
     fn row(message: &str, (src, dst): (u16, u16), ids: (u32, Option<u32>), rank: u32) -> CmRow {
         CmRow {
             time_ns: 0,
-            src: Endpoint::Lid(Lid(src)),
-            dst: Endpoint::Lid(Lid(dst)),
+            src: Endpoint::from_lid(Lid(src)),
+            dst: Endpoint::from_lid(Lid(dst)),
             message: message.to_owned(),
             local_comm_id: ids.0,
             remote_comm_id: ids.1,

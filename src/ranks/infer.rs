@@ -11,7 +11,7 @@ use super::processes::Processes;
 use super::reading::{self, Family};
 use super::{Identified, Pairs, Ranks, Witnesses};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Kind, QueuePair};
+use crate::model::{ConnectionKey, Kind, QueuePair};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub(super) fn by_port(
     let mut found: Vec<(QueuePair, (u32, Rank))> = Vec::new();
     for (index, connection) in witnesses.connections.iter().enumerate() {
         let receiver = reading::receiver(&connection.key);
-        let Some((sender, _)) = paired.partner(receiver).filter(|_| connection.key.kind == Kind::Data) else {
+        let Some(sender) = sender(&connection.key, paired).filter(|_| connection.key.kind == Kind::Data) else {
             continue;
         };
         let of = |end: &QueuePair| ranks.get(end).or_else(|| alone.get(&end.endpoint)).copied();
@@ -50,9 +50,20 @@ pub(super) fn by_port(
         }
         identified.job_of[index] = Some(from.0);
         let back = QueuePair { endpoint: connection.key.src, ..sender };
-        identified.one_sided[index] = is_new && is_bare(connection) && is_one_sided(job, witnesses, back, receiver);
+        identified.one_sided[index] = is_new
+            && !connection.key.is_datagram()
+            && is_bare(connection)
+            && is_one_sided(job, witnesses, back, receiver);
     }
     ranks.extend(found);
+}
+
+/// The queue pair that sends, where it is known.
+fn sender(key: &ConnectionKey, paired: &Pairs) -> Option<QueuePair> {
+    if key.is_datagram() {
+        return Some(QueuePair { endpoint: key.src, qpn: key.src_qp });
+    }
+    paired.partner(reading::receiver(key)).map(|(end, _)| end)
 }
 
 /// Ports at which one rank of one job runs, of jobs that have all ranks up to the highest and one of them per port: there

@@ -28,8 +28,10 @@ const DENSE_PERCENT: usize = 50;
 #[derive(Debug, Default)]
 pub(super) struct Formed<'a> {
     pub(super) jobs: Vec<Job<'a>>,
-    /// Components with ranks whose job is unknown, with the reason.
+    /// Components of MPI whose job is unknown, with the reason.
     pub(super) unclear: Vec<(Component<'a>, String)>,
+    /// Components that do not prove to be MPI, with the reason.
+    pub(super) refused: Vec<(Component<'a>, String)>,
 }
 
 /// A job.
@@ -175,7 +177,7 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, processes: &mut Processes
         let job = Job { components };
         match refusal(&job) {
             None => formed.jobs.push(job),
-            Some(reason) => formed.unclear.extend(job.components.into_iter().map(|own| (own, reason.clone()))),
+            Some(reason) => formed.refused.extend(job.components.into_iter().map(|own| (own, reason.clone()))),
         }
     }
     formed

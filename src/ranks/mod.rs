@@ -129,15 +129,13 @@ fn jobs_and_ranks(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
             }
         }
     }
-    for (own, reason) in &formed.unclear {
-        // Its messages are MPI's, whosoever they are.
-        if own.is_proven() {
-            identified.detection.add(std::slice::from_ref(own));
-        }
+    // Their messages are MPI's, whosoever they are.
+    formed.unclear.iter().for_each(|(own, _)| identified.detection.add(std::slice::from_ref(own)));
+    let mut blocked: BTreeSet<Endpoint> = BTreeSet::new();
+    for (own, reason) in formed.unclear.iter().chain(&formed.refused) {
+        blocked.extend(own.ports.values().flatten());
         ends_of(own, &processes).for_each(|queue_pair| _ = reasons.insert(queue_pair, reason.clone()));
     }
-    let mut blocked: BTreeSet<Endpoint> =
-        formed.unclear.iter().flat_map(|(own, _)| own.ports.values().flatten().copied()).collect();
     for (ends, reason) in unclaimed {
         blocked.extend(ends.iter().map(|queue_pair: &QueuePair| queue_pair.endpoint));
         ends.into_iter().for_each(|queue_pair| _ = reasons.insert(queue_pair, reason.clone()));

@@ -8,7 +8,7 @@
 use super::Witnesses;
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Few, Introduction, Kind, QueuePair, Wireup, clear_favourite};
+use crate::model::{Few, Introduction, Kind, QueuePair, Wireup};
 use foldhash::fast::FixedState;
 use ibscope_parsers::mpi::ucx_wireup::qpns;
 use ibscope_parsers::{Endpoint, Qpn};
@@ -75,10 +75,35 @@ pub fn pair(witnesses: &Witnesses<'_>) -> Pairs {
     by_cm(&mut pairs, cm);
     by_introductions(&mut pairs, introductions);
     by_wireup(&mut pairs, wireups, named);
-    by_votes(&mut pairs, connections, Evidence::Echo, |connection| &connection.echoes);
-    by_votes(&mut pairs, connections, Evidence::Answers, |connection| &connection.partners);
-    alone(&mut pairs, connections);
+    let is_favorite: fn(u64, u64) -> bool = if is_lossy(connections) { beyond_chance } else { twice_as_many };
+    by_votes(&mut pairs, connections, is_favorite, Evidence::Echo, |connection| &connection.echoes);
+    by_votes(&mut pairs, connections, is_favorite, Evidence::Answers, |connection| &connection.partners);
+    if !is_lossy(connections) {
+        alone(&mut pairs, connections);
+    }
     pairs
+}
+
+/// Share of the requests that may be missing, in percent, before answers whose request is missing outnumber chance.
+const LOSSY_PERCENT: u64 = 2;
+
+/// True where a capture lacks so many requests that what answers may have been sent to another queue pair.
+fn is_lossy(connections: &[Box<ConnectionTotals>]) -> bool {
+    let requests = connections.iter().filter(|own| !own.key.is_datagram()).map(|own| &own.continuity);
+    let (seen, missing) = requests.fold((0, 0), |sum, own| (sum.0 + own.request_packets, sum.1 + own.missing_requests));
+    missing * 100 > (seen + missing) * LOSSY_PERCENT
+}
+
+/// Where each answer finds its request, another queue pair has that request by chance only.
+const fn twice_as_many(best: u64, next: u64) -> bool {
+    best >= next.saturating_mul(2) && best > 0
+}
+
+/// Where requests are missing, every queue pair that has used a PSN is as likely to have kept it: only a difference of
+/// four standard deviations tells (a fair coin gives it once in 30 000).
+const fn beyond_chance(best: u64, next: u64) -> bool {
+    let difference = best.saturating_sub(next);
+    difference.saturating_mul(difference) >= best.saturating_add(next).saturating_mul(16) && best > 0
 }
 
 /// The queue pairs that both sides list belong together one by one. Introductions between the same two speakers are taken in turn.
@@ -190,9 +215,17 @@ fn alone(pairs: &mut Pairs, connections: &[Box<ConnectionTotals>]) {
     }
 }
 
+/// The candidate with clearly the most votes.
+fn favorite(candidates: &Few<QueuePair, u64>, is_favorite: fn(u64, u64) -> bool) -> Option<QueuePair> {
+    let (best, most) = candidates.iter().max_by_key(|(end, count)| (**count, std::cmp::Reverse(**end)))?;
+    let next = candidates.iter().filter(|(end, _)| *end != best).map(|(_, count)| *count).max().unwrap_or(0);
+    is_favorite(*most, next).then_some(*best)
+}
+
 fn by_votes(
     pairs: &mut Pairs,
     connections: &[Box<ConnectionTotals>],
+    is_favorite: fn(u64, u64) -> bool,
     evidence: Evidence,
     cast: impl Fn(&ConnectionTotals) -> &Few<Qpn, u64>,
 ) {
@@ -212,12 +245,8 @@ fn by_votes(
         for candidates in votes.values_mut() {
             candidates.retain(|end| !pairs.partners.contains_key(end));
         }
-        let favourites: HashMap<QueuePair, QueuePair, FixedState> = votes
-            .iter()
-            .filter_map(|(end, candidates)| {
-                Some((*end, clear_favourite(candidates.iter().map(|(end, count)| (*end, *count)))?))
-            })
-            .collect();
+        let favourites: HashMap<QueuePair, QueuePair, FixedState> =
+            votes.iter().filter_map(|(end, candidates)| Some((*end, favorite(candidates, is_favorite)?))).collect();
         let mutual: Vec<(QueuePair, QueuePair)> = favourites
             .iter()
             .filter(|(end, other)| end < other && favourites.get(other) == Some(end))

@@ -12,7 +12,7 @@ use super::cm::{self, Exchange};
 use crate::model::QueuePair;
 use foldhash::fast::FixedState;
 use ibscope_parsers::Endpoint;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Number of an end of connections: a queue pair, or the unknown sender of one connection.
 pub(super) type End = u32;
@@ -131,24 +131,32 @@ impl Processes {
     }
 }
 
-/// The processes that connection messages name.
-pub(super) fn named(witnesses: &Witnesses<'_>, exchanges: &[Exchange]) -> Processes {
-    let mut processes = Processes::default();
-    let mut workers: BTreeMap<(Endpoint, u64), Vec<QueuePair>> = BTreeMap::new();
+/// The queue pairs of UCX's workers. Their ids are random 64-bit numbers, so one on two ports is one process; one that
+/// opens the same endpoint at two ports is not: something has copied its messages.
+fn workers(witnesses: &Witnesses<'_>) -> BTreeMap<(u64, Option<Endpoint>), Vec<QueuePair>> {
+    let mut ports: BTreeMap<(u64, u64), BTreeSet<Endpoint>> = BTreeMap::new();
+    for wireup in witnesses.wireups {
+        ports.entry((wireup.worker, wireup.sender_endpoint)).or_default().insert(wireup.src);
+    }
+    let copied: BTreeSet<u64> =
+        ports.iter().filter(|(_, ports)| ports.len() > 1).map(|((worker, _), _)| *worker).collect();
+    let mut workers: BTreeMap<(u64, Option<Endpoint>), Vec<QueuePair>> = BTreeMap::new();
     for (wireup, ends) in witnesses.wireups.iter().zip(witnesses.named) {
-        let own = workers.entry((wireup.src, wireup.worker)).or_default();
+        let port = copied.contains(&wireup.worker).then_some(wireup.src);
+        let own = workers.entry((wireup.worker, port)).or_default();
         own.extend(wireup.datagram_qp.map(|qpn| QueuePair { endpoint: wireup.src, qpn }));
         // A number that stands in the address by chance would join two processes.
         if let [end] = ends[..] {
             own.push(end);
         }
     }
-    // Ids of workers are random 64-bit numbers: one worker on two ports is one process.
-    let mut by_id: BTreeMap<u64, Vec<QueuePair>> = BTreeMap::new();
-    for ((_, worker), own) in workers {
-        by_id.entry(worker).or_default().extend(own);
-    }
-    by_id.into_values().for_each(|own| processes.join_named(own));
+    workers
+}
+
+/// The processes that connection messages name.
+pub(super) fn named(witnesses: &Witnesses<'_>, exchanges: &[Exchange]) -> Processes {
+    let mut processes = Processes::default();
+    workers(witnesses).into_values().for_each(|own| processes.join_named(own));
     let mut ranks: BTreeMap<(u32, u32), Vec<QueuePair>> = BTreeMap::new();
     for said in witnesses.introductions {
         let own = said.queue_pairs.iter().map(|&qpn| QueuePair { endpoint: said.from.endpoint, qpn });

@@ -1,12 +1,15 @@
-//! The user's rank map: `rank,endpoint[,qpn]`, as `ranks --format csv` writes it.
+//! The user's rank map: `rank,endpoint[,qpn]` and more, as `ranks --format csv` writes it.
+//!
+//! [`parse`] reads the file, [`apply`] lets its rows replace the ranks that were learned. Rows that say what was learned keep their evidence, so a
+//! file that is given back unedited changes nothing.
 
-use crate::model::profile::RankRow;
-use crate::model::quoted;
-use ibscope_parsers::Endpoint;
-use std::collections::HashMap;
+use crate::model::profile::{ConnectionRow, JobRow, RankRow, UnassignedRow};
+use crate::model::{JobRank, Kind, Profile, RankIndex, quoted};
+use ibscope_parsers::{Endpoint, Qpn};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
-/// A file of names or ranks that cannot be used.
+/// A rank map that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: line {line}: {what}; expected {expected}", path.display())]
 pub struct TableError {
@@ -20,59 +23,113 @@ pub struct TableError {
     pub expected: &'static str,
 }
 
-const EXPECTED: &str =
-    "a header line `rank,endpoint` or `rank,endpoint,qpn` and then lines like `0,17` or `0,10.77.0.1,0x11`";
+const EXPECTED: &str = "a header line `rank,endpoint` or `rank,endpoint,qpn` and then lines like `0,17` or `0,10.77.0.1,0x11`; a column \
+                        `job` may follow, and others do not matter";
 
-/// Reads a rank map from its text. `path` is for errors.
+/// What the rows of the map are evidence of.
+const EVIDENCE: &str = "rankmap";
+
+/// Ranks are below this: no job has more processes, so what is larger is a mistyped number.
+const MAX_RANK: u32 = 1 << 24;
+
+/// Why a queue pair has no rank whose row is not in the map.
+const LEFT_OUT: &str = "the rank map does not name it";
+
+/// Reads a rank map from its text. `path` is for errors. Rows without a rank are skipped: `ranks --format csv` writes unassigned queue pairs so.
 pub fn parse(path: &std::path::Path, text: &str) -> Result<Vec<RankRow>, TableError> {
     let mut rows: Vec<RankRow> = Vec::new();
-    let mut places: HashMap<(Endpoint, Option<u32>), u32> = HashMap::new();
-    let mut has_header = false;
+    let mut places: HashMap<(Endpoint, Option<u32>, Option<u32>), JobRank> = HashMap::new();
+    let mut columns: Option<Columns> = None;
     for (index, line) in text.lines().enumerate() {
         let error = |what: String| TableError { path: path.to_owned(), line: index + 1, what, expected: EXPECTED };
-        let fields: Vec<&str> = line.split(',').map(str::trim).collect();
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
-        if !has_header {
-            if fields.first() != Some(&"rank") || fields.get(1) != Some(&"endpoint") {
-                return Err(error(format!("{} is no header", quoted(line))));
-            }
-            has_header = true;
+        let fields = fields(line).ok_or_else(|| error(format!("{} has a quote without its end", quoted(line))))?;
+        let Some(columns) = &columns else {
+            columns = Some(Columns::of(&fields).ok_or_else(|| error(format!("{} is no header", quoted(line))))?);
             continue;
-        }
-        let [rank, endpoint, ..] = fields.as_slice() else {
-            return Err(error(format!("{} has fewer than two fields", quoted(line))));
         };
-        let rank = rank.parse().map_err(|_| error(format!("{} is no rank", quoted(rank))))?;
-        let endpoint: Endpoint =
-            endpoint.parse().map_err(|problem| error(format!("{} is {problem}", quoted(endpoint))))?;
-        let qpn = match fields.get(2).filter(|text| !text.is_empty()) {
-            Some(text) => Some(number(text).ok_or_else(|| error(format!("{} is no queue pair number", quoted(text))))?),
-            None => None,
-        };
-        let row = RankRow {
-            rank,
-            endpoint: endpoint.to_string(),
-            qpn,
-            evidence: "rankmap".to_owned(),
-            agreeing: 0,
-            disagreeing: 0,
-            job: 1,
-            inferred: false,
-        };
-        let other = *places.entry((endpoint, qpn)).or_insert(rank);
+        let row = row(&fields, columns).map_err(error)?;
+        let Some((endpoint, row)) = row else { continue };
+        let rank = JobRank { job: row.job, rank: row.rank };
+        // A queue pair belongs to one process; a port may serve several jobs, one rank of each.
+        let job = row.qpn.is_none().then_some(row.job);
+        let other = *places.entry((endpoint, row.qpn, job)).or_insert(rank);
         if other != rank {
-            return Err(error(format!("endpoint {} is rank {other} already", row.endpoint)));
+            let of_job = if other.job == rank.job { String::new() } else { format!(" of job {}", other.job) };
+            return Err(error(format!("endpoint {} is rank {}{of_job} already", row.endpoint, other.rank)));
         }
         rows.push(row);
     }
-    if !has_header {
+    if columns.is_none() {
         let what = "the file is empty".to_owned();
         return Err(TableError { path: path.to_owned(), line: 1, what, expected: EXPECTED });
     }
-    rows.sort_by(|a, b| (a.rank, &a.endpoint, a.qpn).cmp(&(b.rank, &b.endpoint, b.qpn)));
+    rows.sort_by(|a, b| place(a).cmp(&place(b)));
+    rows.dedup();
     Ok(rows)
+}
+
+/// What the header says of columns behind the third.
+struct Columns {
+    job: Option<usize>,
+}
+
+impl Columns {
+    /// Of a header; `None` where this is none.
+    fn of(fields: &[String]) -> Option<Self> {
+        let is_header =
+            fields.len() > 1 && fields.iter().zip(["rank", "endpoint", "qpn"]).all(|(field, name)| field == name);
+        is_header.then(|| Self { job: fields.iter().position(|field| field == "job") })
+    }
+}
+
+/// The row of a line, unless it has no rank.
+fn row(fields: &[String], columns: &Columns) -> Result<Option<(Endpoint, RankRow)>, String> {
+    let [rank, endpoint, ..] = fields else {
+        return Err(format!("{} has fewer than two fields", quoted(&fields.join(","))));
+    };
+    if rank.is_empty() {
+        return Ok(None);
+    }
+    let rank =
+        rank.parse().ok().filter(|rank| *rank <= MAX_RANK).ok_or_else(|| format!("{} is no rank", quoted(rank)))?;
+    let endpoint: Endpoint = endpoint.parse().map_err(|problem| format!("{} is {problem}", quoted(endpoint)))?;
+    let filled = |column: usize| fields.get(column).filter(|text| !text.is_empty());
+    let qpn = |text: &String| number(text).ok_or_else(|| format!("{} is no queue pair number", quoted(text)));
+    let job = |text: &String| {
+        let job = text.parse().ok().filter(|job| (1..=MAX_RANK).contains(job));
+        job.ok_or_else(|| format!("{} is no job: jobs are numbered from 1", quoted(text)))
+    };
+    let row = RankRow {
+        rank,
+        endpoint: endpoint.to_string(),
+        qpn: filled(2).map(qpn).transpose()?,
+        evidence: EVIDENCE.to_owned(),
+        agreeing: 0,
+        disagreeing: 0,
+        job: columns.job.and_then(filled).map_or(Ok(1), job)?,
+        inferred: false,
+    };
+    Ok(Some((endpoint, row)))
+}
+
+/// The fields of a line, without blanks around them. A field in quotes may hold commas, and quotes twice. `None` where its end is missing.
+fn fields(line: &str) -> Option<Vec<String>> {
+    let mut fields = vec![String::new()];
+    let mut letters = line.chars().peekable();
+    let mut is_quoted = false;
+    while let Some(letter) = letters.next() {
+        let field = fields.last_mut()?;
+        match letter {
+            '"' if is_quoted && letters.next_if_eq(&'"').is_some() => field.push('"'),
+            '"' if is_quoted || field.trim().is_empty() => is_quoted = !is_quoted,
+            ',' if !is_quoted => fields.push(String::new()),
+            _ => field.push(letter),
+        }
+    }
+    (!is_quoted).then(|| fields.iter().map(|field| field.trim().to_owned()).collect())
 }
 
 fn number(text: &str) -> Option<u32> {
@@ -83,16 +140,135 @@ fn number(text: &str) -> Option<u32> {
     (value < 1 << 24).then_some(value)
 }
 
+/// What a row says: which rank runs where. Rows are sorted by it.
+fn place(row: &RankRow) -> (u32, u32, &str, Option<u32>) {
+    (row.job, row.rank, &row.endpoint, row.qpn)
+}
+
+/// Replaces the ranks of a profile by those of a map. Jobs of connections follow from the ranks of their queue pairs, and queue pairs that lose
+/// their rank are unassigned.
+pub fn apply(profile: &mut Profile, rankmap: &[RankRow]) {
+    let learned: BTreeMap<_, RankRow> = profile.ranks.iter().map(|row| (place(row), row.clone())).collect();
+    let rows: Vec<RankRow> = rankmap.iter().map(|row| learned.get(&place(row)).unwrap_or(row).clone()).collect();
+    if rows.len() == learned.len() && rows.iter().all(|row| learned.contains_key(&place(row))) {
+        return;
+    }
+    drop(learned);
+    let before = RankIndex::of(profile);
+    profile.ranks = rows;
+    let after = RankIndex::of(profile);
+    let has_jobs = !profile.jobs.is_empty();
+    for connection in profile.connections.iter_mut().filter(|connection| connection.kind == Kind::Data) {
+        if changes(&before, &after, connection) && (!has_jobs || may_join(&after, connection)) {
+            connection.job = after.job(connection).or(connection.job);
+        }
+    }
+    unassign(profile, &before, &after);
+    renew_jobs(profile);
+}
+
+/// True where the map says something else of an end of the connection than what was learned.
+fn changes(before: &RankIndex, after: &RankIndex, connection: &ConnectionRow) -> bool {
+    ends(connection).into_iter().any(|(endpoint, qpn)| before.rank(endpoint, qpn) != after.rank(endpoint, qpn))
+}
+
+/// False for traffic of no job that shares a port with ranks, as storage does: to name it takes its queue pair.
+fn may_join(after: &RankIndex, connection: &ConnectionRow) -> bool {
+    let is_named = |(endpoint, qpn): (Endpoint, Option<Qpn>)| qpn.is_some_and(|qpn| after.names(endpoint, qpn));
+    connection.job.is_some() || connection.stack.is_some() || ends(connection).into_iter().any(is_named)
+}
+
+fn ends(connection: &ConnectionRow) -> [(Endpoint, Option<Qpn>); 2] {
+    [(connection.src, connection.src_qp), (connection.dst, Some(connection.dest_qp))]
+}
+
+/// Brings the list of unassigned queue pairs up to what the map says.
+fn unassign(profile: &mut Profile, before: &RankIndex, after: &RankIndex) {
+    let mut unassigned: BTreeMap<(Endpoint, Qpn), UnassignedRow> = BTreeMap::new();
+    for row in profile.unassigned.drain(..) {
+        let Ok(endpoint) = row.endpoint.parse::<Endpoint>() else { continue };
+        let qpn = Qpn::new(row.qpn);
+        let rank = after.rank(endpoint, Some(qpn));
+        if rank.is_none() || rank == before.rank(endpoint, Some(qpn)) {
+            unassigned.insert((endpoint, qpn), row);
+        }
+    }
+    let is_mpi = |row: &&ConnectionRow| row.kind == Kind::Data && (row.stack.is_some() || row.one_sided);
+    for connection in profile.connections.iter().filter(is_mpi) {
+        for (endpoint, qpn) in ends(connection) {
+            let Some(qpn) = qpn else { continue };
+            if before.rank(endpoint, Some(qpn)).is_some() && after.rank(endpoint, Some(qpn)).is_none() {
+                unassigned.entry((endpoint, qpn)).or_insert_with(|| UnassignedRow {
+                    job: connection.job,
+                    endpoint: endpoint.to_string(),
+                    qpn: qpn.value(),
+                    reason: LEFT_OUT.to_owned(),
+                });
+            }
+        }
+    }
+    profile.unassigned = unassigned.into_values().collect();
+}
+
+/// Makes the table of jobs anew: the map may join jobs, split one, or name the first.
+fn renew_jobs(profile: &mut Profile) {
+    let mut jobs: BTreeMap<u32, JobRow> = BTreeMap::new();
+    let mut stacks: BTreeMap<u32, BTreeMap<&str, u64>> = BTreeMap::new();
+    for connection in &profile.connections {
+        let Some(job) = connection.job else { continue };
+        let (first_time_ns, last_time_ns) = (connection.first_time_ns, connection.last_time_ns);
+        let row = jobs.entry(job).or_insert(JobRow { job, first_time_ns, last_time_ns, ..JobRow::default() });
+        row.first_time_ns = row.first_time_ns.min(first_time_ns);
+        row.last_time_ns = row.last_time_ns.max(last_time_ns);
+        if let Some(stack) = &connection.stack {
+            *stacks.entry(job).or_default().entry(stack).or_default() += connection.traffic.packets;
+        }
+    }
+    for (job, stacks) in stacks {
+        let busiest = stacks.into_iter().max_by_key(|(_, packets)| *packets);
+        jobs.entry(job).and_modify(|row| row.stack = busiest.map_or_else(String::new, |(stack, _)| stack.to_owned()));
+    }
+    let ranks: BTreeSet<(u32, u32)> = profile.ranks.iter().map(|row| (row.job, row.rank)).collect();
+    for (job, _) in ranks {
+        jobs.entry(job).and_modify(|row| row.ranks += 1);
+    }
+    for old in &profile.jobs {
+        let keep = |row: &mut JobRow| {
+            row.stack.clone_from(&old.stack);
+            row.slurm_job_id.clone_from(&old.slurm_job_id);
+        };
+        jobs.entry(old.job).and_modify(keep);
+    }
+    profile.jobs = jobs.into_values().collect();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::profile::{PairCoverage, Repeats, Traffic};
     use std::path::Path;
+
+    fn parsed(text: &str) -> Vec<RankRow> {
+        parse(Path::new("map"), text).unwrap()
+    }
 
     #[test]
     fn reads_ranks_with_and_without_queue_pairs() {
-        let rows = parse(Path::new("map"), "rank,endpoint,qpn\n1,10.77.0.2,0x11\n0,17\n").unwrap();
-        let places: Vec<_> = rows.iter().map(|row| (row.rank, row.endpoint.as_str(), row.qpn)).collect();
-        assert_eq!(places, [(0, "17", None), (1, "10.77.0.2", Some(17))]);
+        let rows = parsed("rank,endpoint,qpn\n1,10.77.0.2,0x11\n0,17\n");
+        let places: Vec<_> = rows.iter().map(place).collect();
+        assert_eq!(places, [(1, 0, "17", None), (1, 1, "10.77.0.2", Some(17))]);
+    }
+
+    #[test]
+    fn reads_what_ranks_writes() {
+        let rows = parsed(
+            "rank,endpoint,qpn,evidence,agreeing,disagreeing,job,inferred,reason\n\
+             0,17,,envelope,9,0,1,no,\n\
+             0,17,,communicator,0,0,2,yes,\"inferred, with \"\"a quote\"\"\"\n\
+             ,18,99,,,,2,,\"no message, of any kind\"\n",
+        );
+        let places: Vec<_> = rows.iter().map(place).collect();
+        assert_eq!(places, [(1, 0, "17", None), (2, 0, "17", None)], "two jobs at one endpoint are no conflict");
     }
 
     #[test]
@@ -100,11 +276,16 @@ mod tests {
         for (text, line, what) in [
             ("", 1, "empty"),
             ("0,17\n", 1, "no header"),
+            ("rank,endpoint,job\n0,17,1\n", 1, "no header"),
             ("rank,endpoint\nx,17\n", 2, "`x` is no rank"),
+            ("rank,endpoint\n16777217,17\n", 2, "is no rank"),
             ("rank,endpoint\n0,node1\n", 2, "not an endpoint"),
             ("rank,endpoint\n0\n", 2, "fewer than two"),
             ("rank,endpoint\n0,17\n1,17\n", 3, "rank 0 already"),
             ("rank,endpoint,qpn\n0,17,0x1000000\n", 2, "queue pair"),
+            ("rank,endpoint,qpn,job\n0,17,5,1\n0,17,5,2\n", 3, "rank 0 of job 1 already"),
+            ("rank,endpoint,qpn,job\n0,17,,0\n", 2, "`0` is no job"),
+            ("rank,endpoint\n0,\"17\n", 2, "quote without its end"),
         ] {
             let error = parse(Path::new("map.csv"), text).unwrap_err();
             assert_eq!(error.line, line, "{text:?}");
@@ -112,5 +293,125 @@ mod tests {
             assert!(message.contains("map.csv") && message.contains(what), "{message}");
             assert!(message.contains("expected"), "{message}");
         }
+    }
+
+    fn endpoint(text: &str) -> Endpoint {
+        text.parse().unwrap()
+    }
+
+    fn connection(src: (&str, u32), dst: (&str, u32), job: Option<u32>) -> ConnectionRow {
+        ConnectionRow {
+            src: endpoint(src.0),
+            dst: endpoint(dst.0),
+            kind: Kind::Data,
+            service: 0,
+            dest_qp: Qpn::new(dst.1),
+            src_qp: Some(Qpn::new(src.1)),
+            src_qp_evidence: None,
+            first_time_ns: 5,
+            last_time_ns: 6,
+            traffic: Traffic { packets: 1, ..Traffic::default() },
+            repeats: Repeats::default(),
+            stack: job.map(|_| "a library".to_owned()),
+            job,
+            one_sided: false,
+            coverage: PairCoverage::default(),
+        }
+    }
+
+    fn learned(job: u32, rank: u32, endpoint: &str, qpn: Option<u32>) -> RankRow {
+        let (endpoint, evidence) = (endpoint.to_owned(), "envelope".to_owned());
+        RankRow { job, rank, endpoint, qpn, evidence, agreeing: 9, disagreeing: 1, inferred: rank == 1 }
+    }
+
+    /// Two jobs of two ranks on two nodes, and storage.
+    fn profile() -> Profile {
+        let job = |job| JobRow {
+            job,
+            stack: "a library".to_owned(),
+            ranks: 2,
+            first_time_ns: 5,
+            last_time_ns: 6,
+            slurm_job_id: None,
+        };
+        let mut profile = Profile {
+            jobs: vec![job(1), job(2)],
+            ranks: vec![
+                learned(1, 0, "17", Some(10)),
+                learned(1, 1, "18", Some(20)),
+                learned(2, 0, "17", Some(11)),
+                learned(2, 1, "18", Some(21)),
+            ],
+            ..Profile::default()
+        };
+        profile.connections.push(connection(("17", 10), ("18", 20), Some(1)));
+        profile.connections.push(connection(("17", 11), ("18", 21), Some(2)));
+        profile.connections.push(connection(("17", 11), ("18", 22), Some(2)));
+        profile.connections.push(connection(("17", 90), ("18", 91), None));
+        profile.unassigned.push(UnassignedRow {
+            job: Some(2),
+            endpoint: "18".to_owned(),
+            qpn: 22,
+            reason: "silent".to_owned(),
+        });
+        profile
+    }
+
+    #[test]
+    fn a_map_given_back_changes_nothing() {
+        let mut same = profile();
+        let rows = parsed("rank,endpoint,qpn,job\n1,18,21,2\n0,17,11,2\n1,18,20,1\n0,17,10,1\n,18,22,2\n");
+        apply(&mut same, &rows);
+        assert_eq!(same, profile());
+    }
+
+    #[test]
+    fn edited_rows_are_the_users_and_others_keep_their_evidence() {
+        let mut changed = profile();
+        apply(&mut changed, &parsed("rank,endpoint,qpn,job\n0,17,10,1\n1,18,20,1\n0,17,11,2\n2,18,21,2\n1,18,22,2\n"));
+        let rows: Vec<_> = changed
+            .ranks
+            .iter()
+            .map(|row| (row.job, row.rank, row.qpn, row.evidence.as_str(), row.agreeing, row.inferred))
+            .collect();
+        let expected = [
+            (1, 0, Some(10), "envelope", 9, false),
+            (1, 1, Some(20), "envelope", 9, true),
+            (2, 0, Some(11), "envelope", 9, false),
+            (2, 1, Some(22), "rankmap", 0, false),
+            (2, 2, Some(21), "rankmap", 0, false),
+        ];
+        assert_eq!(rows, expected);
+        assert_eq!(changed.unassigned, [], "the map names the queue pair");
+        assert_eq!(changed.jobs.iter().map(|job| (job.job, job.ranks)).collect::<Vec<_>>(), [(1, 2), (2, 3)]);
+        assert_eq!(changed.connections, profile().connections);
+    }
+
+    #[test]
+    fn jobs_follow_from_ranks() {
+        let mut joined = profile();
+        // The queue pairs of job 2 belong to job 1, as ranks 2 and 3; nothing is said of one that was unassigned.
+        apply(&mut joined, &parsed("rank,endpoint,qpn\n0,17,10\n1,18,20\n2,17,11\n3,18,21\n"));
+        let jobs: Vec<_> = joined.connections.iter().map(|row| row.job).collect();
+        assert_eq!(jobs, [Some(1), Some(1), Some(1), None], "storage belongs to no job");
+        assert_eq!(joined.jobs.iter().map(|job| (job.job, job.ranks)).collect::<Vec<_>>(), [(1, 4)]);
+        assert_eq!(joined.unassigned.len(), 1);
+        // Rows that are left out lose their ranks, and nothing else.
+        let mut fewer = profile();
+        apply(&mut fewer, &parsed("rank,endpoint,qpn,job\n0,17,10,1\n1,18,20,1\n0,17,11,2\n"));
+        assert_eq!(fewer.connections, profile().connections);
+        let reasons: Vec<_> = fewer.unassigned.iter().map(|row| (row.qpn, row.reason.as_str())).collect();
+        assert_eq!(reasons, [(21, LEFT_OUT), (22, "silent")]);
+    }
+
+    #[test]
+    fn whole_ports_may_serve_two_jobs() {
+        let mut profile = profile();
+        apply(&mut profile, &parsed("rank,endpoint,qpn,job\n0,17,,1\n1,18,,1\n0,17,,2\n"));
+        let index = RankIndex::of(&profile);
+        let ranks = |at: usize| index.connection(&profile.connections[at]);
+        // The other end is of job 1 alone.
+        assert_eq!((ranks(0).job, ranks(0).src, ranks(0).dst), (Some(1), Some(0), Some(1)));
+        assert_eq!(ranks(3).job, None);
     }
 }

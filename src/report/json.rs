@@ -12,8 +12,14 @@ const VERSION: u32 = 1;
 
 /// Writes one object: what rows and columns are, their labels, and the cells as objects with `src` and `dst`.
 pub fn matrix_json(matrix: &Matrix, out: &mut dyn Write) -> io::Result<()> {
-    let label = |label: &Label| json!({ "label": value(label), "name": label.name() });
-    let cell = |(src, dst, cell): (&Label, &Label, &Cell)| values(src, dst, cell);
+    let label = |label: &Label| json!({ "label": value(label), "job": label.job(), "name": label.name() });
+    let cell = |(src, dst, cell): (&Label, &Label, &Cell)| {
+        let mut object = values(src, dst, cell);
+        object["coverage"] = json!(cell.coverage.state);
+        object["missing_packets"] = json!(cell.coverage.missing_packets);
+        object["missing_messages"] = json!(cell.coverage.missing_messages);
+        object
+    };
     let document = json!({
         "schema": "ibscope matrix",
         "version": VERSION,
@@ -21,7 +27,7 @@ pub fn matrix_json(matrix: &Matrix, out: &mut dyn Write) -> io::Result<()> {
         "column": "receiver",
         "by": by(matrix.by),
         "traffic": matrix.selection.name(),
-        "definitions": definitions(matrix.by, matrix.selection),
+        "definitions": matrix_definitions(matrix),
         "labels": matrix.labels.iter().map(label).collect::<Vec<_>>(),
         "cells": matrix.rows().map(cell).collect::<Vec<_>>(),
     });
@@ -69,8 +75,22 @@ fn definitions(by: By, selection: Selection) -> Value {
         "mpi_bytes": "MPI length of the selected traffic; null where no MPI library was recognised",
         "payload_bytes": "InfiniBand payload of the whole traffic of the pair, without repeats",
         "wire_bytes": "LRH to VCRC, or Ethernet frames, of the whole traffic of the pair, with repeats",
+        "job": "number of the job; null by endpoint, and for traffic of no job",
         "packets": "packets of the whole traffic of the pair, with repeats, mirror copies once",
     })
+}
+
+fn matrix_definitions(matrix: &Matrix) -> Value {
+    let mut definitions = definitions(matrix.by, matrix.selection);
+    definitions["coverage"] = json!(
+        "complete: no packet of the pair is missing; incomplete: packets or messages are missing, so counts are lower bounds; sampled: the mirror \
+         sampled the packets; unknown: whether packets are missing is unknown. The worst of the pair's connections"
+    );
+    definitions["missing_packets"] =
+        json!("packets that were sent and are not in the capture, as far as sequence numbers show");
+    definitions["missing_messages"] =
+        json!("MPI messages that were begun and whose length is unknown: they are in no count");
+    definitions
 }
 
 /// A cell with its sender and receiver.
@@ -83,13 +103,35 @@ pub(super) fn values(src: &Label, dst: &Label, cell: &Cell) -> Value {
         "payload_bytes": cell.payload_bytes,
         "wire_bytes": cell.wire_bytes,
         "packets": cell.packets,
+        "job": src.job(),
     })
 }
 
-/// Ranks are numbers, everything else is text.
-fn value(label: &Label) -> Value {
-    match label {
-        Label::Rank(rank) => json!(rank),
-        Label::Endpoint(..) | Label::JobRank(_) | Label::Unknown(_) => json!(label.to_string()),
+/// Ranks are numbers, everything else is text. The job stands beside it.
+pub(super) fn value(label: &Label) -> Value {
+    label.rank().map_or_else(|| json!(label.without_job()), |rank| json!(rank))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture::two_jobs;
+    use crate::report::matrix::matrix;
+
+    #[test]
+    fn cells_have_their_job_and_what_is_missing() {
+        let mut out = Vec::new();
+        matrix_json(&matrix(&two_jobs(), By::Rank, Selection::P2p), &mut out).unwrap();
+        let document: Value = serde_json::from_slice(&out).unwrap();
+        let cell = &document["cells"][2];
+        assert_eq!((&cell["src"], &cell["dst"], &cell["job"]), (&json!(1), &json!(0), &json!(2)));
+        assert_eq!(cell["coverage"], "incomplete");
+        assert_eq!((&cell["missing_packets"], &cell["missing_messages"]), (&json!(3), &json!(1)));
+        let other = &document["cells"][4];
+        assert_eq!(
+            (&other["src"], &other["job"], &other["coverage"]),
+            (&json!("unknown"), &Value::Null, &json!("unknown"))
+        );
+        assert_eq!(document["labels"][2], json!({ "label": 0, "job": 2, "name": "2.0" }));
     }
 }

@@ -124,12 +124,7 @@ pub fn latencies(profile: &Profile, apart: Apart) -> BTreeMap<Key, Histogram> {
         table.entry(key).or_default().merge(&row.histogram);
     }
     for ((interval, src, dst), histogram) in connections(&profile.cm) {
-        // Before there is a queue pair there is no rank to name.
-        let label = |endpoint| match apart.by {
-            Some(By::Endpoint) => Label::Endpoint(endpoint, profile.names.get(&endpoint).cloned()),
-            _ => Label::Unknown(None),
-        };
-        let pair = apart.by.map(|_| (label(src), label(dst)));
+        let pair = apart.by.map(|_| (who.port(src), who.port(dst)));
         table.entry(Key { interval, verb: "", from_bytes: None, pair }).or_default().merge(&histogram);
     }
     table

@@ -1,7 +1,7 @@
 //! Profile -> communication matrix, by endpoint or by rank. Row = sender, column = receiver.
 
 use super::who::{By, Label, Who};
-use crate::model::profile::{ConnectionRow, Traffic};
+use crate::model::profile::{ConnectionRow, PairCoverage, Traffic};
 use crate::model::{Kind, Profile};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,6 +89,8 @@ pub struct Cell {
     pub wire_bytes: u64,
     /// Packets of the pair, whatever the selection.
     pub packets: u64,
+    /// How much of the pair's messages the capture holds. Set in a [`Matrix`] of a whole profile alone.
+    pub coverage: PairCoverage,
 }
 
 impl Cell {
@@ -118,6 +120,7 @@ impl Cell {
         self.payload_bytes += other.payload_bytes;
         self.wire_bytes += other.wire_bytes;
         self.packets += other.packets;
+        self.coverage.merge(&other.coverage);
     }
 
     /// The value in a unit; unknown MPI bytes count as 0.
@@ -140,7 +143,7 @@ pub struct Matrix {
     pub by: By,
     /// Which MPI messages count.
     pub selection: Selection,
-    /// Rows and columns, sorted numerically, `unknown` last.
+    /// Rows and columns, sorted by job, then numerically; `unknown` last.
     pub labels: Vec<Label>,
     /// Cells with at least one packet, by row (sender) and column (receiver) as indices into `labels`.
     pub cells: BTreeMap<(u32, u32), Cell>,
@@ -183,7 +186,9 @@ pub fn matrix(profile: &Profile, by: By, selection: Selection) -> Matrix {
     for connection in data(profile).filter(|connection| connection.traffic.packets > 0) {
         let pair = (who.sender(connection), who.receiver(connection));
         let has_mpi = profile.mpi_read && connection.stack.is_some();
-        cells.entry(pair).or_default().add(by, selection, &connection.traffic, has_mpi);
+        let cell = cells.entry(pair).or_default();
+        cell.add(by, selection, &connection.traffic, has_mpi);
+        cell.coverage.merge(&connection.coverage);
     }
     Matrix::of(by, selection, &cells)
 }

@@ -9,6 +9,8 @@ pub mod compare;
 pub mod crosscheck;
 pub mod csv;
 pub mod figure;
+#[cfg(test)]
+mod fixture;
 pub mod floor;
 pub mod health;
 pub mod html;
@@ -30,7 +32,7 @@ pub mod trace;
 mod units;
 mod who;
 
-pub use who::{By, Label};
+pub use who::{By, Jobs, Label};
 
 use crate::model::{Profile, duration};
 

@@ -1,6 +1,7 @@
 //! The rank map: which rank runs where, and what says so.
 
-use crate::model::profile::RankRow;
+use super::csv::quoted;
+use crate::model::profile::{RankRow, UnassignedRow};
 use crate::model::{Kind, Profile};
 use crate::report::columns::columns;
 use ibscope_parsers::Endpoint;
@@ -53,21 +54,32 @@ pub(super) fn lines(profile: &Profile) -> impl Iterator<Item = [String; COLUMNS.
     })
 }
 
-/// `rank,endpoint,qpn,evidence,agreeing,disagreeing`: what `--rankmap` reads. `qpn` is empty where the rank has all queue
-/// pairs of its endpoint.
+/// `rank,endpoint,qpn,evidence,agreeing,disagreeing,job,inferred,reason`: what `--rankmap` reads. `qpn` is empty where the rank has
+/// all queue pairs of its endpoint, `rank` where the rank of a queue pair is unknown, for the `reason`.
 pub fn ranks_csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "rank,endpoint,qpn,evidence,agreeing,disagreeing")?;
+    writeln!(out, "rank,endpoint,qpn,evidence,agreeing,disagreeing,job,inferred,reason")?;
     for row in &profile.ranks {
-        let RankRow { rank, endpoint, evidence, agreeing, disagreeing, .. } = row;
+        let RankRow { job, rank, endpoint, evidence, agreeing, disagreeing, inferred, .. } = row;
         let qpn = row.qpn.map(|qpn| qpn.to_string()).unwrap_or_default();
-        writeln!(out, "{rank},{endpoint},{qpn},{evidence},{agreeing},{disagreeing}")?;
+        let inferred = if *inferred { "yes" } else { "no" };
+        writeln!(out, "{rank},{endpoint},{qpn},{},{agreeing},{disagreeing},{job},{inferred},", quoted(evidence))?;
+    }
+    for UnassignedRow { job, endpoint, qpn, reason } in &profile.unassigned {
+        let job = job.map(|job| job.to_string()).unwrap_or_default();
+        writeln!(out, ",{endpoint},{qpn},,,,{job},,{}", quoted(reason))?;
     }
     Ok(())
 }
 
-/// One object with the rows of the csv.
+/// One object with the rows of the csv, and the jobs.
 pub fn ranks_json(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    let document = json!({ "schema": "ibscope ranks", "version": 1, "ranks": profile.ranks });
+    let document = json!({
+        "schema": "ibscope ranks",
+        "version": 1,
+        "jobs": profile.jobs,
+        "ranks": profile.ranks,
+        "unassigned": profile.unassigned,
+    });
     writeln!(out, "{document:#}")
 }
 
@@ -100,5 +112,24 @@ pub(super) fn evidence(row: &RankRow) -> &'static str {
         "cm" => "connection messages state it",
         "communicator" => "inferred from communicators",
         _ => "rank map",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture::two_jobs;
+
+    #[test]
+    fn csv_has_unassigned_queue_pairs_and_goes_back_as_it_is() {
+        let mut out = Vec::new();
+        ranks_csv(&two_jobs(), &mut out).unwrap();
+        let expected = "rank,endpoint,qpn,evidence,agreeing,disagreeing,job,inferred,reason\n\
+                        0,9,10,envelope,4,0,1,no,\n\
+                        1,10,9,envelope,4,0,1,no,\n\
+                        0,9,20,envelope,4,0,2,no,\n\
+                        1,10,19,envelope,4,0,2,no,\n\
+                        ,10,77,,,,2,,\"no message names it, whatever the communicator\"\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

@@ -10,16 +10,16 @@ use super::messages::times;
 use super::timeline::timeline;
 use super::units::{bytes, utc};
 use super::who::{By, Label};
-use crate::model::{MessageRow, Profile};
+use crate::model::{JobRank, MessageRow, Profile};
 use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The process of rank 0; the others follow in their order. Viewers show the number beside the name, take 0 for the idle process, and a track of the
+/// The process of rank 0 of the first job; the others follow in their order, job by job. Viewers show the number beside the name, take 0 for the idle process, and a track of the
 /// same number for the main one.
 const FIRST_PID: u64 = 10_000;
-/// Behind all ranks that there may be.
+/// Behind all ranks of one job that there may be.
 const FIRST_ENDPOINT_PID: u64 = 1 << 25;
 
 /// Events of a message: a slice at each end, and both ends of the flow.
@@ -28,7 +28,7 @@ const EVENTS_OF_A_MESSAGE: u64 = 4;
 /// What has a process in the trace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Process {
-    Rank(u32),
+    Rank(JobRank),
     /// Its rank is not known.
     Endpoint(Endpoint),
 }
@@ -66,6 +66,9 @@ pub struct Trace<'a> {
     most: u64,
     events: u64,
     written: Written,
+    /// The process of rank 0 of each job.
+    pids: BTreeMap<u32, u64>,
+    first_endpoint_pid: u64,
     processes: BTreeMap<Process, u64>,
     lanes: BTreeMap<(Process, End), Vec<Lane>>,
     threads: u64,
@@ -79,6 +82,7 @@ impl<'a> Trace<'a> {
             "schema": "ibscope trace", "version": 1, "start": utc(origin_ns), "start_ns": origin_ns,
             "time": "microseconds from start",
         });
+        let (pids, first_endpoint_pid) = pids(profile);
         write!(out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{other},\"traceEvents\":[")?;
         Ok(Self {
             out,
@@ -87,6 +91,8 @@ impl<'a> Trace<'a> {
             most,
             events: 0,
             written: Written::default(),
+            pids,
+            first_endpoint_pid,
             processes: BTreeMap::new(),
             lanes: BTreeMap::new(),
             threads: 0,
@@ -105,7 +111,10 @@ impl<'a> Trace<'a> {
             return Ok(());
         }
         let last = last.max(first);
-        let process = |rank: Option<u32>, endpoint| rank.map_or(Process::Endpoint(endpoint), Process::Rank);
+        let process = |rank: Option<u32>, endpoint| match row.job.zip(rank) {
+            Some((job, rank)) => Process::Rank(JobRank { job, rank }),
+            None => Process::Endpoint(endpoint),
+        };
         let ends = [
             (process(row.src_rank, connection.src), End::Sends),
             (process(row.dst_rank, connection.dst), End::Receives),
@@ -143,11 +152,7 @@ impl<'a> Trace<'a> {
     pub fn counters(&mut self) -> Result<io::Result<()>, ReportError> {
         let profile = self.profile;
         let timeline = timeline(profile, By::Rank, Selection::All, None)?;
-        let by = if timeline.bins.iter().any(|bin| matches!(bin.src, Label::Rank(_) | Label::JobRank(_))) {
-            By::Rank
-        } else {
-            By::Endpoint
-        };
+        let by = if timeline.bins.iter().any(|bin| bin.src.rank().is_some()) { By::Rank } else { By::Endpoint };
         let timeline = self::timeline(profile, by, Selection::All, None)?;
         let mut sent: BTreeMap<(Label, i64), u64> = BTreeMap::new();
         for bin in timeline.bins {
@@ -174,10 +179,10 @@ impl<'a> Trace<'a> {
             return Ok(());
         }
         let process = match src {
-            Label::Rank(rank) => Process::Rank(*rank),
+            Label::Rank(rank, _) => Process::Rank(*rank),
             Label::Endpoint(endpoint, _) => Process::Endpoint(*endpoint),
             // Several endpoints, which nothing tells apart here.
-            Label::JobRank(_) | Label::Unknown(_) => return Ok(()),
+            Label::Unknown(..) | Label::NoJob => return Ok(()),
         };
         let pid = self.process(&process)?;
         let ts = self.micros(time_ns.max(self.origin_ns));
@@ -203,7 +208,8 @@ impl<'a> Trace<'a> {
 
     fn name(&self, process: &Process) -> String {
         match process {
-            Process::Rank(rank) => format!("rank {rank}"),
+            Process::Rank(JobRank { rank, .. }) if self.profile.jobs.len() < 2 => format!("rank {rank}"),
+            Process::Rank(JobRank { job, rank }) => format!("job {job} rank {rank}"),
             Process::Endpoint(endpoint) => {
                 self.profile.names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string())
             }
@@ -216,8 +222,8 @@ impl<'a> Trace<'a> {
             return Ok(*pid);
         }
         let pid = match process {
-            Process::Rank(rank) => FIRST_PID + u64::from(*rank),
-            Process::Endpoint(_) => FIRST_ENDPOINT_PID + self.processes.len() as u64,
+            Process::Rank(JobRank { job, rank }) => self.pids.get(job).copied().unwrap_or(FIRST_PID) + u64::from(*rank),
+            Process::Endpoint(_) => self.first_endpoint_pid + self.processes.len() as u64,
         };
         let is_first = self.processes.is_empty();
         self.processes.insert(process.clone(), pid);
@@ -262,6 +268,22 @@ impl<'a> Trace<'a> {
     fn micros(&self, time_ns: i64) -> String {
         micros(time_ns.saturating_sub(self.origin_ns))
     }
+}
+
+/// The process of rank 0 of each job, and the first one behind all ranks.
+fn pids(profile: &Profile) -> (BTreeMap<u32, u64>, u64) {
+    let mut largest: BTreeMap<u32, u32> = BTreeMap::new();
+    for row in &profile.ranks {
+        let largest = largest.entry(row.job).or_default();
+        *largest = row.rank.max(*largest);
+    }
+    let mut next = FIRST_PID;
+    let mut pids = BTreeMap::new();
+    for (job, largest) in largest {
+        pids.insert(job, next);
+        next += u64::from(largest) + 1;
+    }
+    (pids, next.max(FIRST_ENDPOINT_PID))
 }
 
 /// Nanoseconds as microseconds, exactly.

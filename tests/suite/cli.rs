@@ -14,8 +14,8 @@ use crate::tools::result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const MATRIX_HEADER: &str = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets";
-const TIMELINE_HEADER: &str = "time_ns,src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets";
+const MATRIX_HEADER: &str = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage";
+const TIMELINE_HEADER: &str = "time_ns,src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job";
 
 /// What a pair of endpoints or ranks has: messages, MPI bytes, payload bytes, wire bytes, packets. `None`: empty in the csv.
 type Cell = [Option<u64>; 5];
@@ -46,7 +46,7 @@ fn matrix_cells(csv: &str) -> Cells {
     let mut cells = Cells::new();
     for line in lines {
         let fields: Vec<&str> = line.split(',').collect();
-        let before = cells.insert((fields[0].to_owned(), fields[1].to_owned()), cell(&fields[2..]));
+        let before = cells.insert((fields[0].to_owned(), fields[1].to_owned()), cell(&fields[2..7]));
         assert_eq!(before, None, "{line}: the pair stands there twice");
     }
     cells
@@ -61,7 +61,7 @@ fn timeline_cells(csv: &str, counts: impl Fn(i64) -> bool) -> Cells {
         let fields: Vec<&str> = line.split(',').collect();
         if counts(fields[0].parse().expect("time")) {
             let sum = cells.entry((fields[1].to_owned(), fields[2].to_owned())).or_insert([None; 5]);
-            add(sum, &cell(&fields[3..]));
+            add(sum, &cell(&fields[3..8]));
         }
     }
     cells

@@ -281,7 +281,7 @@ fn mpi_sizes_are_those_of_the_sends() {
         for paths in [run.every_node(), vec![run.sink()]] {
             let rates = rates(&profile(&paths), Some(By::Rank), None, DEFAULT_WINDOW_NS).expect("rates");
             for (pair, classes) in &expected {
-                let course = &rates.pairs[&(Label::Rank(pair.0), Label::Rank(pair.1))];
+                let course = &rates.pairs[&(Label::only(pair.0), Label::only(pair.1))];
                 let own = course.sizes.iter().filter(|((of, _), _)| *of == SizeOf::PointToPoint);
                 let found: BTreeMap<u64, SizeSums> = own.map(|((_, size), sums)| (size.from_bytes(), *sums)).collect();
                 assert_eq!(found, *classes, "{}: {pair:?}: {paths:?}", run.name);

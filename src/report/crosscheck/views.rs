@@ -1,6 +1,7 @@
 //! Parts of a cross-check as csv, beside the pairs.
 
 use crate::crosscheck::Crosscheck;
+use crate::report::csv::quoted;
 use std::io::{self, Write};
 
 /// What differs without a reason: a row for each tag of a pair. `tag` is empty where tags are not told apart; several communicators and contexts are
@@ -59,20 +60,4 @@ pub fn one_sided_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result
     writeln!(out, "src,dst,operations,bytes")?;
     let mut rows = crosscheck.one_sided.iter();
     rows.try_for_each(|row| writeln!(out, "{},{},{},{}", row.src, row.dst, row.trace.messages, row.trace.bytes))
-}
-
-/// Text from the trace, in quotes where csv wants them.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_from_the_trace_stay_one_field() {
-        assert_eq!(quoted("MPI_COMM_WORLD"), "MPI_COMM_WORLD");
-        assert_eq!(quoted("a \"grid\", 2x2"), "\"a \"\"grid\"\", 2x2\"");
-    }
 }

@@ -19,7 +19,14 @@ fn endpoint(lid: u16, name: Option<&str>) -> Label {
 }
 
 fn bytes(mpi_bytes: u64) -> Cell {
-    Cell { messages: 1, mpi_bytes: Some(mpi_bytes), payload_bytes: mpi_bytes, wire_bytes: mpi_bytes, packets: 1 }
+    Cell {
+        messages: 1,
+        mpi_bytes: Some(mpi_bytes),
+        payload_bytes: mpi_bytes,
+        wire_bytes: mpi_bytes,
+        packets: 1,
+        ..Cell::default()
+    }
 }
 
 fn matrix(labels: Vec<Label>, cells: &[((u32, u32), Cell)]) -> Matrix {
@@ -40,7 +47,7 @@ fn rates_svg(rates: &Rates) -> Result<String, ReportError> {
 }
 
 fn ranks(count: u32) -> Vec<Label> {
-    (0..count).map(Label::Rank).collect()
+    (0..count).map(Label::only).collect()
 }
 
 /// Position and content of all texts, unescaped.
@@ -59,7 +66,7 @@ fn has_text(svg: &str, wanted: &str) -> bool {
 
 fn bin(time_ns: i64, src: u32, wire_bytes: u64, messages: u64) -> TimelineBin {
     let cell = Cell { messages, wire_bytes, packets: 1, ..Cell::default() };
-    TimelineBin { time_ns, src: Label::Rank(src), dst: Label::Rank(99), cell }
+    TimelineBin { time_ns, src: Label::only(src), dst: Label::only(99), cell }
 }
 
 fn timeline(bin_ns: i64, bins: Vec<TimelineBin>) -> Timeline {

@@ -35,7 +35,7 @@ impl Row<'_> {
     /// For people: the rank where it is known, else the port by its name.
     pub(super) fn who(&self) -> String {
         let name = |rank: &Label, endpoint: &Label| match rank {
-            Label::Rank(_) | Label::JobRank(_) => format!("rank {rank}"),
+            Label::Rank(..) => format!("rank {rank}"),
             _ => endpoint.name(),
         };
         let (src, dst) = (name(&self.ranks.0, &self.endpoints.0), name(&self.ranks.1, &self.endpoints.1));

@@ -28,7 +28,7 @@ pub(super) fn document(page: &Page<'_>, cells: &Cells) -> String {
         })
     };
     let end = |(endpoint, rank): &(Endpoint, Label)| {
-        let rank = if let Label::Rank(rank) = rank { Some(*rank) } else { None };
+        let rank = rank.rank();
         (endpoints.binary_search(endpoint).unwrap_or_default(), rank)
     };
     let (origin_ns, last_ns) = times_ns(profile, cells);
@@ -76,7 +76,7 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
     let Totals { traffic: total, repeats, stacks, .. } = Totals::of(profile);
     let tile = |label: &str, value: String, below: String, warn: bool| json!({ "label": label, "value": value, "below": below, "warn": warn });
     let ports = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect::<BTreeSet<_>>().len() as u64;
-    let found = cells.ends.iter().filter_map(|(_, rank)| if let Label::Rank(rank) = rank { Some(rank) } else { None });
+    let found = cells.ends.iter().filter_map(|(_, rank)| Some((rank.job()?, rank.rank()?)));
     let known = found.collect::<BTreeSet<_>>().len() as u64;
     let (origin_ns, last_ns) = times_ns(profile, cells);
     let span_ns = last_ns.saturating_sub(origin_ns).unsigned_abs();

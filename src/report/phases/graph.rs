@@ -2,8 +2,8 @@
 
 use super::pairs::Pairs;
 use super::windows::{Service, Window};
-use crate::model::{Kind, Profile};
-use crate::report::who::Label;
+use crate::model::{JobRank, Kind, Profile};
+use crate::report::who::{Jobs, Label};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A pair is worth mentioning from this share of the average on.
@@ -12,20 +12,21 @@ const MENTIONED: f64 = 0.1;
 /// What is known of who can be seen, for all phases.
 pub(super) struct View {
     /// Endpoints of each rank.
-    places: BTreeMap<u32, BTreeSet<String>>,
+    places: BTreeMap<JobRank, BTreeSet<String>>,
     /// Ranks that share their endpoint with others.
-    crowded: BTreeSet<u32>,
+    crowded: BTreeSet<JobRank>,
     /// Both ports of each packet were captured.
     sees_all_ports: bool,
 }
 
 impl View {
     pub(super) fn new(profile: &Profile) -> Self {
-        let mut places: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
-        let mut ranks: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+        let mut places: BTreeMap<JobRank, BTreeSet<String>> = BTreeMap::new();
+        let mut ranks: BTreeMap<&str, BTreeSet<JobRank>> = BTreeMap::new();
         for row in &profile.ranks {
-            places.entry(row.rank).or_default().insert(row.endpoint.clone());
-            ranks.entry(&row.endpoint).or_default().insert(row.rank);
+            let rank = JobRank { job: row.job, rank: row.rank };
+            places.entry(rank).or_default().insert(row.endpoint.clone());
+            ranks.entry(&row.endpoint).or_default().insert(rank);
         }
         let [once, twice] = profile
             .inputs
@@ -47,7 +48,7 @@ impl View {
     fn hidden(&self, labels: &[&Label]) -> BTreeSet<(u32, u32)> {
         let mut at: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
         for (label, node) in labels.iter().zip(0..) {
-            let Label::Rank(rank) = label else { continue };
+            let Label::Rank(rank, _) = label else { continue };
             for endpoint in self.places.get(rank).into_iter().flatten() {
                 at.entry(endpoint).or_default().push(node);
             }
@@ -60,9 +61,9 @@ impl View {
     /// How many there are, if none is missing.
     fn numbered(&self, labels: &[&Label]) -> Option<u32> {
         let is_in_place = |(label, place): (&&Label, u32)| match label {
-            Label::Rank(rank) => *rank == place && labels.len() >= self.places.len(),
+            Label::Rank(rank, Jobs::One) => rank.rank == place && labels.len() >= self.places.len(),
             Label::Endpoint(..) => true,
-            Label::JobRank(_) | Label::Unknown(_) => false,
+            Label::Rank(_, Jobs::Several) | Label::Unknown(..) | Label::NoJob => false,
         };
         labels.iter().zip(0..).all(is_in_place).then_some(labels.len() as u32)
     }
@@ -125,7 +126,8 @@ impl<'a> Graph<'a> {
         let collective_share = collective / total.max(f64::MIN_POSITIVE);
         let explained = weights.values().sum::<f64>() / total.max(f64::MIN_POSITIVE);
         let (hidden, numbered) = (view.hidden(&labels), view.numbered(&labels));
-        let is_crowded = labels.iter().any(|label| matches!(label, Label::Rank(rank) if view.crowded.contains(rank)));
+        let is_crowded =
+            labels.iter().any(|label| matches!(label, Label::Rank(rank, _) if view.crowded.contains(rank)));
         let sees_all_ports = view.sees_all_ports;
         Self {
             labels,

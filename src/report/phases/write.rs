@@ -110,7 +110,7 @@ pub fn matrices_csv(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "phase,from_ns,to_ns,src,dst,{}", csv::CELL_COLUMNS)?;
     for (number, phase) in (1..).zip(&phases.phases) {
         for (src, dst, cell) in phase.matrix.rows() {
-            writeln!(out, "{number},{},{},{src},{dst},{}", phase.from_ns, phase.to_ns, csv::cell(cell))?;
+            writeln!(out, "{number},{},{},{}", phase.from_ns, phase.to_ns, csv::cell(src, dst, cell))?;
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use super::{
 };
 use crate::model::{SizeClass, SizeOf, SizeSums};
 use crate::report::columns::columns;
+use crate::report::json::value;
 use crate::report::matrix::Unit;
 use crate::report::units::{
     Scale, bytes, bytes_per_second, duration, group, per_second, seconds_since, size_range, span, utc,
@@ -228,7 +229,7 @@ fn rate(sum: u64, bin_ns: i64) -> f64 {
 /// One object: what was asked for, and the course of everything and of each pair, with its bins as columns without gaps. Written as it is
 /// made: there may be millions of bins.
 pub fn json(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
-    let pairs = rates.pairs.iter().map(|((src, dst), course)| document(rates, course, [label(src), label(dst)]));
+    let pairs = rates.pairs.iter().map(|((src, dst), course)| document(rates, course, [value(src), value(dst)]));
     let document = Document {
         bin_ns: rates.bin_ns,
         by: rates.by.map(|by| if by == By::Rank { "rank" } else { "endpoint" }),
@@ -287,13 +288,6 @@ struct Column<'a> {
 impl Serialize for Column<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.rates.bins(self.course).map(|(_, sums)| sums[self.index]))
-    }
-}
-
-fn label(label: &Label) -> Value {
-    match label {
-        Label::Rank(rank) => json!(rank),
-        Label::Endpoint(..) | Label::JobRank(_) | Label::Unknown(_) => json!(label.to_string()),
     }
 }
 

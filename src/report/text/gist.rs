@@ -52,7 +52,7 @@ pub(super) fn busiest(lines: &mut Lines, profile: &Profile) {
     }
     pairs.sort_unstable();
     let name = |label: &Label| match label {
-        Label::Rank(_) | Label::JobRank(_) => format!("rank {label}"),
+        Label::Rank(..) => format!("rank {label}"),
         _ => label.name(),
     };
     let named = pairs.into_iter().map(|(Reverse(sent), src, dst)| {

@@ -330,6 +330,6 @@ fn rank_maps_that_fit_badly_are_told() {
     fs::write(&map, "# of a job\nrank,endpoint\n0,17\n\n16777216,19\n16777217,18\n").expect("written");
     for command in ["matrix", "analyze", "inspect", "messages"] {
         let ran = ibscope([command, "--rankmap", text(&map), text(&path)]);
-        refused(&ran, 1, "map.csv: line 6: 16777217 is no rank");
+        refused(&ran, 1, "map.csv: line 6: `16777217` is no rank");
     }
 }

@@ -132,7 +132,7 @@ fn many_bins_of_times_are_added_up() {
 fn repeated(bins: &[(i64, u32, u64, u64)]) -> Retransmissions {
     let bin = |&(bin, src, packets, repeated_packets): &(i64, u32, u64, u64)| RepeatedBin {
         time_ns: bin * BIN_NS,
-        src: Label::Rank(src),
+        src: Label::only(src),
         packets,
         repeated_packets,
     };
@@ -207,7 +207,7 @@ proptest! {
     ) {
         let row = |(time_ns, src, packets, repeated_packets): (i64, u32, u32, u32)| RepeatedBin {
             time_ns: time_ns.div_euclid(bin_ns).saturating_mul(bin_ns),
-            src: Label::Rank(src),
+            src: Label::only(src),
             packets: packets.into(),
             repeated_packets: repeated_packets.into(),
         };
