@@ -1,7 +1,7 @@
 //! The invariants: what a profile says of a scene, compared with what is true.
 //!
-//! A cell is a sender and a receiver of one job, as the profile labels them. Only `Labels` knows how a
-//! profile names ranks and jobs.
+//! A cell is a sender and a receiver of one job, as the profile labels them. Only `Labels` knows
+//! how a profile names ranks and jobs.
 
 use crate::library::{Owner, Owners, Truth};
 use crate::scene::Scene;
@@ -245,7 +245,8 @@ impl Outcome {
     }
 }
 
-/// The number that a profile gives to most bytes of a job: what has another number is in cells of its own.
+/// The number that a profile gives to most bytes of a job. Messages with another number are in
+/// other cells.
 fn main_label(job: usize, right: &Right) -> Option<JobLabel> {
     let mut sums: BTreeMap<JobLabel, (u64, u64)> = BTreeMap::new();
     for (_, labels) in right.iter().filter(|(pair, _)| pair.0 == job) {

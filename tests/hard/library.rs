@@ -49,7 +49,8 @@ pub(crate) struct Reference {
     /// The queue pair that sends to a connected queue pair.
     senders: HashMap<End, End>,
     pub(crate) sent: Vec<Sent>,
-    /// Per job: messages of collectives that the analysis of the whole run counts. A part never has more.
+    /// Per job: messages of collectives that the analysis of the whole run counts. A part never has
+    /// more.
     pub(crate) collectives: Vec<Truth>,
 }
 

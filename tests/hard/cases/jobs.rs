@@ -56,8 +56,9 @@ pub(super) fn same_nodes(library: &Library, random: &mut Random, _: usize) -> Sc
     first.with(other).scene(format!("{about} and {other_about} on the same nodes"))
 }
 
-/// A copy of the same run with other queue pairs, workers and job number. It has the addresses of the
-/// original in memory, by which NCCL's messages find their data: two processes never share these.
+/// A copy of the same run with other queue pairs, workers and job number. The copy writes to the
+/// same memory addresses and keys as the original, by which NCCL's messages find their data. Two
+/// real processes on one adapter never share keys, so NCCL's runs are left out.
 pub(super) fn copies(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (first, about) = cast(library, random, |run| one_job(run) && !run.name.starts_with("nccl"));
     let rewrite = Rewrite { identity: 1 + random.below(0x7FFF) as u32, ..renumber(&first, random) };
@@ -86,7 +87,7 @@ pub(super) fn anywhere(library: &Library, random: &mut Random, _: usize) -> Scen
         let (other, other_about) = second(library, random, all.form, one_rail);
         let other = beside(&all, moved_anywhere(other, random), random);
         all = all.with(other);
-        about += &format!(", {other_about}");
+        about = format!("{about}, {other_about}");
     }
     all.scene(format!("{about} on nodes that may overlap"))
 }

@@ -65,7 +65,8 @@ fn leaf(endpoint: Endpoint, leaves: usize) -> usize {
     (node + leaves - 1) % leaves
 }
 
-/// The sinks of leaf switches: of a sink its mirror copies dealt out, of ports those of the leaf merged.
+/// The sinks of leaf switches: the mirror copies of one sink dealt to the leaves, or the ports of
+/// each leaf merged.
 fn dealt(cast: &Cast, leaves: usize) -> Vec<Recording> {
     match cast.form {
         Form::Sink => split::by_leaf(&cast.files[0], leaves, |endpoint| leaf(endpoint, leaves)),
@@ -87,7 +88,7 @@ fn clocks(files: Vec<Recording>, most_s: u64, least_s: u64, random: &mut Random)
         let size_ns = (least_s * 1_000_000_000 + random.below((most_s - least_s) * 1_000_000_000)).cast_signed();
         let offset_ns = if random.below(2) == 0 { size_ns } else { -size_ns };
         let ppm = random.below(161).cast_signed() - 80;
-        about += &format!(", clock {index} off by {offset_ns} ns and {ppm} ppm");
+        about = format!("{about}, clock {index} off by {offset_ns} ns and {ppm} ppm");
         moved.push(combine::shift(&combine::drift(&file, ppm), offset_ns));
     }
     (moved, about)

@@ -54,8 +54,8 @@ pub fn tagged(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recordin
     channel.finish()
 }
 
-/// A connection message: type, error mode, connection, endpoints of both, the sender's worker, and an address whose
-/// last part is a queue pair.
+/// A connection message: type, error mode, connection, endpoints of both, the sender's worker, and
+/// an address whose last part is a queue pair.
 fn wireup(kind: u8, worker: u64, queue_pair: u32) -> Vec<u8> {
     let mut message = vec![WIREUP, kind, 0, 0, 0];
     for endpoint in [0x7F12_E114_30B0u64, if kind == 1 { 0 } else { 0x7FD1_5EE2_4108 }] {
