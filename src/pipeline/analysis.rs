@@ -78,7 +78,8 @@ pub(super) fn run(
     // The first files of all streams together, then their second ones.
     for turn in 0..streams.iter().map(Vec::len).max().unwrap_or(0) {
         let read: Vec<usize> = streams.iter().filter_map(|stream| stream.get(turn).copied()).collect();
-        let now: Vec<Capture> = read.iter().filter_map(|input| captures[*input].take()).collect();
+        let now = read.iter().filter_map(|input| captures[*input].take());
+        let now: Vec<Capture> = now.enumerate().map(|(place, capture)| capture.at(place)).collect();
         let decode = decode.of(&read);
         analysis.read(read.clone(), &streams);
         let mut feed = Feed::start(now, batches_per_round);
