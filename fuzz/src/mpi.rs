@@ -49,7 +49,7 @@ pub fn run(bytes: &[u8]) {
     for wireup in [ucx_wireup::wireup_datagram(payload), ucx_wireup::wireup(payload, usize::from(more_bytes))] {
         let _ = format!("{wireup:?}");
     }
-    assert!(ucx_wireup::qpns(payload).count() <= payload.len());
+    assert!(ucx_wireup::lanes(payload).count() <= payload.len());
     let queues = udcm::datagram(payload, length_bytes).map_or(0, |message| message.queues().count());
     let rails = mvapich2_cm::datagram(payload, length_bytes).map_or(0, |message| message.rails().count());
     let elements = nccl::cts(payload, length_bytes).map_or(0, |cts| cts.elements().count());

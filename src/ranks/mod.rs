@@ -93,6 +93,7 @@ pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
     let mut identified = jobs_and_ranks(witnesses, paired);
     let Witnesses { connections, cm, is_window, .. } = *witnesses;
     identified.coverage = coverage::coverage(connections, cm, paired, &identified.detection, is_window);
+    coverage::mark_uncounted(connections, paired, &mut identified);
     identified
 }
 

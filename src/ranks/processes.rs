@@ -145,10 +145,7 @@ fn workers(witnesses: &Witnesses<'_>) -> BTreeMap<(u64, Option<Endpoint>), Vec<Q
         let port = copied.contains(&wireup.worker).then_some(wireup.src);
         let own = workers.entry((wireup.worker, port)).or_default();
         own.extend(wireup.datagram_qp.map(|qpn| QueuePair { endpoint: wireup.src, qpn }));
-        // A number that stands in the address by chance would join two processes.
-        if let [end] = ends[..] {
-            own.push(end);
-        }
+        own.extend(ends);
     }
     workers
 }
