@@ -35,6 +35,9 @@ pub(crate) struct Outcome {
     /// Bytes in cells of the right ranks, and those that the captures show.
     pub(crate) right_bytes: u64,
     pub(crate) captured_bytes: u64,
+    /// InfiniBand payload of the jobs' connections, and that of it in cells of the right ranks.
+    pub(crate) payload_bytes: u64,
+    pub(crate) right_payload_bytes: u64,
     /// The case has to be exact, so that even an error is a failure.
     pub(crate) complete: bool,
 }
@@ -132,6 +135,7 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
                 outcome.wrong_rank.push(format!("{}: {side} is rank {job}.{rank}, not {owners:?}", name(row)));
             }
         }
+        outcome.payload_bytes += traffic.payload_bytes;
         add(&mut sums, &pairs, (traffic.p2p_messages, traffic.p2p_mpi_bytes));
         add(&mut collective, &pairs, (traffic.collective_messages, traffic.collective_mpi_bytes));
         let (Some((job, src)), Some((dst_job, dst))) = (src_label, dst_label) else { continue };
@@ -142,6 +146,7 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
         if let [pair] = pairs[..]
             && (pair.1, pair.2) == (src, dst)
         {
+            outcome.right_payload_bytes += traffic.payload_bytes;
             let cell = right.entry(pair).or_default().entry(job).or_default();
             cell.messages += traffic.p2p_messages;
             cell.bytes += traffic.p2p_mpi_bytes;

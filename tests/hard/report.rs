@@ -64,12 +64,13 @@ fn describe(text: &mut String, row: &Row) {
 fn tables(rows: &[Row]) -> (String, String) {
     let kinds: Vec<&str> = Outcome::default().kinds().iter().map(|(kind, _)| *kind).collect();
     let mut csv = format!(
-        "class,cases,{},right_bytes,captured_bytes,mean_share,other_with_ranks\n",
+        "class,cases,{},right_bytes,captured_bytes,mean_share,right_payload_bytes,payload_bytes,other_with_ranks\n",
         kinds.join(",").replace(' ', "_")
     );
     let mut table = format!("{:<28} {:>6}", "class", "cases");
     kinds.iter().for_each(|kind| write!(table, " {kind:>16}").expect("text"));
-    writeln!(table, " {:>12} {:>12} {:>16}", "right bytes", "mean", "other with ranks").expect("text");
+    writeln!(table, " {:>11} {:>11} {:>13} {:>16}", "right bytes", "mean", "right payload", "other with ranks")
+        .expect("text");
     for class in cases::ALL {
         let own: Vec<&Row> = rows.iter().filter(|row| row.class == class.name).collect();
         if own.is_empty() {
@@ -83,12 +84,21 @@ fn tables(rows: &[Row]) -> (String, String) {
         let foreign = own.iter().filter(|row| row.outcome.foreign_ranks > 0).count();
         let share = 100.0 * right as f64 / captured.max(1) as f64;
         let mean = mean_share(&own);
+        let (payload, right_payload) =
+            (sum(|outcome| outcome.payload_bytes), sum(|outcome| outcome.right_payload_bytes));
+        let labelled = 100.0 * right_payload as f64 / payload.max(1) as f64;
         write!(table, "{:<28} {:>6}", class.name, own.len()).expect("text");
         counts.iter().for_each(|count| write!(table, " {count:>16}").expect("text"));
-        writeln!(table, " {share:>10.2} % {mean:>10.2} % {foreign:>16}").expect("text");
+        writeln!(table, " {share:>9.2} % {mean:>9.2} % {labelled:>11.2} % {foreign:>16}").expect("text");
         let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
-        writeln!(csv, "{},{},{},{right},{captured},{mean:.3},{foreign}", class.name, own.len(), counts.join(","))
-            .expect("text");
+        writeln!(
+            csv,
+            "{},{},{},{right},{captured},{mean:.3},{right_payload},{payload},{foreign}",
+            class.name,
+            own.len(),
+            counts.join(",")
+        )
+        .expect("text");
     }
     (table, csv)
 }
