@@ -11,7 +11,6 @@ use crate::pipeline;
 use crate::report::crosscheck as report;
 use crate::report::figure;
 use clap::{Args, ValueEnum};
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -52,6 +51,8 @@ enum View {
     Calls,
     /// One-sided operations
     OneSided,
+    /// Messages on the wire of queue pairs whose rank is not identified
+    Unidentified,
 }
 
 /// How a trace is held against the wire.
@@ -67,6 +68,9 @@ pub(super) struct Against {
     /// Compare collective operations alone, where the trace has no point-to-point messages
     #[arg(long, requires = "trace")]
     collectives_only: bool,
+    /// Number of the job that was traced, of a capture that holds several [default: the one that has most messages in common with the trace]
+    #[arg(long, value_name = "N", requires = "trace")]
+    job: Option<u32>,
 }
 
 /// A trace that was read, and what is to be done with it.
@@ -89,8 +93,11 @@ impl Against {
             let text = files::read(path)?;
             anyhow::Ok(Placement::parse(path, &text, &given.trace().all_ranks())?)
         });
-        let options =
-            crosscheck::Options { tolerance_percent: self.tolerance, collectives_only: self.collectives_only };
+        let options = crosscheck::Options {
+            tolerance_percent: self.tolerance,
+            collectives_only: self.collectives_only,
+            job: self.job,
+        };
         Ok(Asked { placement: placement.transpose()?, given, options })
     }
 }
@@ -107,11 +114,10 @@ impl Asked {
 
     /// Holds it against the wire.
     pub(super) fn check(&self, profile: &Profile, singles: &Singles) -> anyhow::Result<crosscheck::Crosscheck> {
-        let own = || Placement::of(self.given.trace(), profile);
-        let placement = self.placement.as_ref().map_or_else(|| Cow::Owned(own()), Cow::Borrowed);
+        let placement = self.placement.as_ref();
         Ok(match &self.given {
-            Given::Trace(trace) => crosscheck::crosscheck(trace, profile, singles, &placement, &self.options)?,
-            Given::Sums(sums) => crosscheck::crosscheck_sums(sums, profile, &placement, &self.options)?,
+            Given::Trace(trace) => crosscheck::crosscheck(trace, profile, singles, placement, &self.options)?,
+            Given::Sums(sums) => crosscheck::crosscheck_sums(sums, profile, placement, &self.options)?,
         })
     }
 }
@@ -147,6 +153,7 @@ pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
             View::Delays => report::delays_csv(&result, out),
             View::Calls => report::calls_csv(&result, out),
             View::OneSided => report::one_sided_csv(&result, out),
+            View::Unidentified => report::unidentified_csv(&result, out),
         },
         Format::Json => report::json(&result, out),
     })?;
