@@ -107,6 +107,13 @@ pub(super) fn values(src: &Label, dst: &Label, cell: &Cell) -> Value {
     })
 }
 
+/// Sender, receiver and job of a pair as texts and a number; null where all pairs are together.
+pub(super) fn ends(pair: Option<&(Label, Label)>) -> [(&'static str, Value); 3] {
+    let text = |label: Option<&Label>| json!(label.map(Label::without_job));
+    let (src, dst) = (pair.map(|(src, _)| src), pair.map(|(_, dst)| dst));
+    [("src", text(src)), ("dst", text(dst)), ("job", json!(src.and_then(Label::job)))]
+}
+
 /// Ranks are numbers, everything else is text. The job stands beside it.
 pub(super) fn value(label: &Label) -> Value {
     label.rank().map_or_else(|| json!(label.without_job()), |rank| json!(rank))
