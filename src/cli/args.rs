@@ -427,8 +427,10 @@ pub(super) enum TrafficArg {
     P2p,
     /// Messages of collective operations
     Collective,
-    /// Both
+    /// Point-to-point and collective
     All,
+    /// One-sided operations: WRITE and READ payload between processes of a job; no part of the others, nor of `all`
+    OneSided,
 }
 
 impl From<TrafficArg> for Selection {
@@ -437,6 +439,7 @@ impl From<TrafficArg> for Selection {
             TrafficArg::P2p => Self::P2p,
             TrafficArg::Collective => Self::Collective,
             TrafficArg::All => Self::All,
+            TrafficArg::OneSided => Self::OneSided,
         }
     }
 }

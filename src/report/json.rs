@@ -68,6 +68,7 @@ pub(super) const fn by(by: By) -> &'static str {
 fn definitions(by: By, selection: Selection) -> Value {
     let messages = match (by, selection) {
         (By::Endpoint, Selection::All) => "transport messages started by the sender",
+        (_, Selection::OneSided) => "transport messages of connections with one-sided operations, sender to receiver",
         _ => "MPI messages of the selected traffic, sender to receiver",
     };
     json!({
