@@ -2,22 +2,18 @@
 
 use crate::base;
 use ibscope::crosscheck::cubex::CubeProfile;
-use ibscope::crosscheck::{
-    Crosscheck, CrosscheckError, Options, Placement, Singles, Trace, crosscheck, crosscheck_sums,
-};
+use ibscope::crosscheck::{Crosscheck, CrosscheckError, Options, Singles, Trace, crosscheck, crosscheck_sums};
 use ibscope::report;
 use std::io;
 
 /// A trace of messages.
 pub(crate) fn trace(trace: &Trace) {
-    let placement = Placement::of(trace, &base::PLAIN);
-    show(&crosscheck(trace, &base::PLAIN, &Singles::new(true).sorted(), &placement, &Options::default()));
+    show(&crosscheck(trace, &base::PLAIN, &Singles::new(true).sorted(), None, &Options::default()));
 }
 
 /// A profile of sums.
 pub(crate) fn sums(sums: &CubeProfile) {
-    let placement = Placement::of(&sums.trace, &base::PLAIN);
-    show(&crosscheck_sums(sums, &base::PLAIN, &placement, &Options::default()));
+    show(&crosscheck_sums(sums, &base::PLAIN, None, &Options::default()));
 }
 
 fn show(checked: &Result<Crosscheck, CrosscheckError>) {
@@ -39,6 +35,7 @@ fn show(checked: &Result<Crosscheck, CrosscheckError>) {
         report::crosscheck::delays_csv(checked, out),
         report::crosscheck::calls_csv(checked, out),
         report::crosscheck::one_sided_csv(checked, out),
+        report::crosscheck::unidentified_csv(checked, out),
     ];
     assert!(wrote.iter().all(Result::is_ok));
     let page = report::html::Page { crosscheck: Some(checked), ..report::html::Page::of(&base::PLAIN, "fuzz") };

@@ -1,6 +1,6 @@
 //! `ibscope crosscheck`.
 
-use super::args::{Figures, Format, Reading};
+use super::args::{Figures, Format, Reading, Scope};
 use super::files::Outputs;
 use super::input::{self, Needs, UsageError};
 use super::{files, output};
@@ -11,7 +11,6 @@ use crate::pipeline;
 use crate::report::crosscheck as report;
 use crate::report::figure;
 use clap::{Args, ValueEnum};
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -26,6 +25,8 @@ pub(super) struct Crosscheck {
     trace: PathBuf,
     #[command(flatten)]
     reading: Reading,
+    #[command(flatten)]
+    scope: Scope,
     #[command(flatten)]
     against: Against,
     /// Form of the result
@@ -52,6 +53,8 @@ enum View {
     Calls,
     /// One-sided operations
     OneSided,
+    /// Messages on the wire of queue pairs whose rank is not identified
+    Unidentified,
 }
 
 /// How a trace is held against the wire.
@@ -67,6 +70,9 @@ pub(super) struct Against {
     /// Compare collective operations alone, where the trace has no point-to-point messages
     #[arg(long, requires = "trace")]
     collectives_only: bool,
+    /// Number of the job that was traced, of a capture that holds several [default: the one that has most messages in common with the trace]
+    #[arg(long, value_name = "N", requires = "trace")]
+    job: Option<u32>,
 }
 
 /// A trace that was read, and what is to be done with it.
@@ -89,8 +95,11 @@ impl Against {
             let text = files::read(path)?;
             anyhow::Ok(Placement::parse(path, &text, &given.trace().all_ranks())?)
         });
-        let options =
-            crosscheck::Options { tolerance_percent: self.tolerance, collectives_only: self.collectives_only };
+        let options = crosscheck::Options {
+            tolerance_percent: self.tolerance,
+            collectives_only: self.collectives_only,
+            job: self.job,
+        };
         Ok(Asked { placement: placement.transpose()?, given, options })
     }
 }
@@ -107,11 +116,10 @@ impl Asked {
 
     /// Holds it against the wire.
     pub(super) fn check(&self, profile: &Profile, singles: &Singles) -> anyhow::Result<crosscheck::Crosscheck> {
-        let own = || Placement::of(self.given.trace(), profile);
-        let placement = self.placement.as_ref().map_or_else(|| Cow::Owned(own()), Cow::Borrowed);
+        let placement = self.placement.as_ref();
         Ok(match &self.given {
-            Given::Trace(trace) => crosscheck::crosscheck(trace, profile, singles, &placement, &self.options)?,
-            Given::Sums(sums) => crosscheck::crosscheck_sums(sums, profile, &placement, &self.options)?,
+            Given::Trace(trace) => crosscheck::crosscheck(trace, profile, singles, placement, &self.options)?,
+            Given::Sums(sums) => crosscheck::crosscheck_sums(sums, profile, placement, &self.options)?,
         })
     }
 }
@@ -135,6 +143,7 @@ pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
         .into());
     }
     let (profile, singles) = read_wire(args, asked.has_one_sided())?;
+    input::one_job(&profile, "a trace")?;
     let result = asked.check(&profile, &singles)?;
     // Before the text: its reader may go away, and the figures are wanted all the same.
     figures.finish(|| Ok(figure::crosscheck(&result)?))?;
@@ -147,6 +156,7 @@ pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
             View::Delays => report::delays_csv(&result, out),
             View::Calls => report::calls_csv(&result, out),
             View::OneSided => report::one_sided_csv(&result, out),
+            View::Unidentified => report::unidentified_csv(&result, out),
         },
         Format::Json => report::json(&result, out),
     })?;
@@ -161,14 +171,14 @@ pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
 /// Reads a profile, or captures with all messages.
 fn read_wire(args: &Crosscheck, with_rdma: bool) -> anyhow::Result<(Profile, Singles)> {
     if args.inputs.iter().any(|path| pipeline::is_profile(path)) {
-        return Ok((input::profile(&args.inputs, &args.reading, Needs::default())?, Singles::default()));
+        return Ok((input::profile(&args.inputs, &args.reading, args.scope, Needs::default())?, Singles::default()));
     }
     input::check_captures("crosscheck", &args.inputs)?;
     let mut options = input::options(&args.inputs, &args.reading)?;
     options.bin_ns = None;
     (options.read_times, options.read_sizes) = (false, false);
     let mut singles = Singles::new(with_rdma);
-    let mut stream = input::messages(&args.inputs, &options, with_rdma)?;
+    let mut stream = input::messages(&args.inputs, &options, args.scope, with_rdma)?;
     for row in stream.by_ref() {
         singles.add(&row?);
     }

@@ -1,5 +1,6 @@
 //! The definitions of an archive: which location is which rank on which host, and who is in which communicator.
 
+use super::eztrace::{self, ByTag};
 use super::trace::{Communicator, Tracer};
 use ibscope_parsers::tools::otf2_print::{Definition, GroupKind};
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ pub(super) struct Archive {
     groups: BTreeMap<u64, (GroupKind, Vec<u64>)>,
     communicators: BTreeMap<u64, (String, (u64, Option<u64>))>,
     windows: BTreeMap<u64, u64>,
+    /// Definitions that eztrace sends and that nothing else here keeps, by reference.
+    counted: Vec<(u64, eztrace::Definition)>,
 }
 
 /// What events refer to.
@@ -67,7 +70,37 @@ impl Archive {
             Definition::Window { id, communicator } => {
                 self.windows.insert(id, communicator);
             }
+            Definition::String { id, bytes } => self.count(id, eztrace::Definition::String { bytes }),
+            Definition::Region { id } => self.count(id, eztrace::Definition::Function),
+            Definition::Attribute { id } => self.count(id, eztrace::Definition::Attribute),
         }
+    }
+
+    fn count(&mut self, id: u64, definition: eztrace::Definition) {
+        // eztrace leaves the creator empty; archives of others may have a great many.
+        if self.creator.is_empty() {
+            self.counted.push((id, definition));
+        }
+    }
+
+    /// The messages that the tracer sent itself, by the sender's rank.
+    pub(super) fn own_messages(&self) -> BTreeMap<u32, ByTag> {
+        if self.tracer() != Tracer::Eztrace {
+            return BTreeMap::new();
+        }
+        let mut first_ids: BTreeMap<u32, u64> = BTreeMap::new();
+        for (id, (name, ..)) in &self.locations {
+            first_ids.extend(numbered(name, "P#").filter(|rank| !first_ids.contains_key(rank)).map(|rank| (rank, *id)));
+        }
+        let processes: BTreeMap<u64, u32> = first_ids.into_iter().map(|(rank, id)| (id, rank)).collect();
+        // Rank 0 defines the first thread of each process.
+        let threads = self.locations.keys().filter(|id| !processes.contains_key(id));
+        let threads = threads.map(|id| (*id, eztrace::Definition::Thread));
+        let communicators = self.communicators.iter().map(|(id, (_, (group, _)))| {
+            let members = self.groups.get(group).map_or(0, |(_, members)| members.len() as u64);
+            (*id, eztrace::Definition::Communicator { members })
+        });
+        eztrace::own_messages(&processes, self.counted.iter().copied().chain(threads).chain(communicators))
     }
 
     /// Who wrote it. eztrace does not say, but names locations in its own way.

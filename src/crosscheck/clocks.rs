@@ -5,7 +5,7 @@
 //! the same sender, receiver and tag, in which MPI keeps their order.
 
 use super::contexts::Contexts;
-use super::moments::Moments;
+use super::singles::JobSingles;
 use super::trace::{Messages, Trace};
 use super::wire::Wire;
 use crate::model::histogram;
@@ -121,17 +121,17 @@ struct Matched {
     received: Vec<Match>,
 }
 
-/// Fits the clocks of all ranks. `moments` are the times of the wire's messages, where captures were read; else the first and the last of each stream
+/// Fits the clocks of all ranks. `singles` has the times of the wire's messages, where captures were read; else the first and the last of each stream
 /// are there.
-pub(super) fn fit(trace: &Trace, wire: &Wire, moments: &Moments<WireKey>, contexts: &Contexts) -> Clocks {
-    let (mut matched, mut whole) = matches(trace, wire, moments, contexts, None);
+pub(super) fn fit(trace: &Trace, wire: &Wire, singles: JobSingles<'_>, contexts: &Contexts) -> Clocks {
+    let (mut matched, mut whole) = matches(trace, wire, singles, contexts, None);
     let is_known = |matched: &BTreeMap<u32, Matched>| {
         !matched.is_empty() && matched.values().all(|rank| !rank.sent.is_empty() && !rank.received.is_empty())
     };
     if !is_known(&matched) {
         // No whole stream tells, so the capture began late or ended early: as fits better.
         let ways = [Lacking::Last, Lacking::First].map(|lacking| {
-            let (matched, whole) = matches(trace, wire, moments, contexts, Some(lacking));
+            let (matched, whole) = matches(trace, wire, singles, contexts, Some(lacking));
             let contradiction: f64 = matched.values().filter_map(|rank| Some(rank.line()?.1.margin.min(0.0))).sum();
             (contradiction, matched, whole)
         });
@@ -210,7 +210,7 @@ fn of_trace(messages: &Messages) -> Lines {
 fn matches(
     trace: &Trace,
     wire: &Wire,
-    moments: &Moments<WireKey>,
+    singles: JobSingles<'_>,
     contexts: &Contexts,
     lacking: Option<Lacking>,
 ) -> (BTreeMap<u32, Matched>, bool) {
@@ -218,7 +218,8 @@ fn matches(
     for ((src, dst), envelope, sums) in wire.messages() {
         let Some(envelope) = envelope.filter(|envelope| contexts.tracer != Some(envelope.context)) else { continue };
         let line = on_wire.entry((src, dst, envelope.tag)).or_default();
-        line.add(sums.messages, sums.times_ns, moments.of(&(src, dst, envelope.context, envelope.tag)));
+        let times_ns = singles.times_ns((src, dst, envelope.context, envelope.tag));
+        line.add(sums.messages, sums.times_ns, times_ns);
     }
     let receives = of_trace(&trace.receives);
     let mut matched: BTreeMap<u32, Matched> = BTreeMap::new();

@@ -1,10 +1,13 @@
 //! The comparison, pair by pair, and what explains a difference.
 
 use super::contexts::Contexts;
+use super::eztrace;
 use super::placement::Placement;
-use super::trace::{EZTRACE_TAGS, StreamKey, Sums, Trace, Tracer, fold};
-use super::verdict::{Cause, Verdict};
+use super::trace::{StreamKey, Sums, Trace, Tracer, fold};
+use super::unidentified::Accounts;
+use super::verdict::{Cause, Outcome, Verdict};
 use super::wire::{Traffic, Wire};
+use crate::model::profile::StreamEnvelope;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +29,8 @@ pub struct Pair {
     pub tracer: Sums,
     /// Messages that the trace has and the wire has not, for a reason that is known.
     pub missing: Sums,
+    /// Those of them that are on the wire with a sender or receiver that is not identified.
+    pub unidentified: Sums,
     /// What counts on the wire beyond the trace, for a reason that is known: messages whose packets were sent again, and lengths over holes.
     pub beyond: Sums,
     /// What the comparison came to.
@@ -68,6 +73,12 @@ impl Pair {
         };
         (of(|sums| sums.messages), of(|sums| sums.bytes))
     }
+
+    /// What the pair comes to in one word.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        Outcome::of(self.verdict, &self.causes)
+    }
 }
 
 /// The messages of a pair by tag, on both sides.
@@ -76,6 +87,8 @@ struct Side {
     trace: BTreeMap<Option<i32>, Sums>,
     wire: BTreeMap<Option<i32>, Sums>,
     tracer: Sums,
+    /// Those of the wire on `MPI_COMM_WORLD` with the tags of eztrace's own.
+    world: eztrace::ByTag,
     communicators: BTreeMap<Option<i32>, BTreeSet<u32>>,
     contexts: BTreeMap<Option<i32>, BTreeSet<u32>>,
     /// Messages of the trace that were sent before or after the capture.
@@ -91,8 +104,8 @@ pub(super) struct Known<'a> {
     pub(super) outside: &'a BTreeMap<(u32, u32, Option<i32>), u64>,
 }
 
-/// Compares all pairs of ranks between which the trace or the wire has messages.
-pub(super) fn pairs(trace: &Trace, known: &Known<'_>, tolerance_percent: f64) -> Vec<Pair> {
+/// Compares all pairs of ranks between which the trace or the wire has messages. `accounts` are what explains messages of ranks that are not identified.
+pub(super) fn pairs(trace: &Trace, known: &Known<'_>, accounts: &mut Accounts, tolerance_percent: f64) -> Vec<Pair> {
     let Known { wire, contexts, placement, outside } = known;
     let mut sides: BTreeMap<(u32, u32), Side> = BTreeMap::new();
     let by_pair = trace.tracer == Tracer::Table;
@@ -118,6 +131,7 @@ pub(super) fn pairs(trace: &Trace, known: &Known<'_>, tolerance_percent: f64) ->
         match envelope {
             Some(envelope) if contexts.tracer == Some(envelope.context) => side.tracer += sums,
             _ => {
+                side.add_world(envelope, sums);
                 let tag = tag_of(pair, envelope.map(|envelope| envelope.tag));
                 *side.wire.entry(tag).or_default() += sums;
                 side.contexts.entry(tag).or_default().extend(envelope.map(|envelope| envelope.context));
@@ -131,35 +145,49 @@ pub(super) fn pairs(trace: &Trace, known: &Known<'_>, tolerance_percent: f64) ->
         *side.trace.entry(tag).or_default() += stream.sums;
         side.communicators.entry(tag).or_default().insert(key.communicator);
     }
-    let ports = ports_explain(&sides, wire, placement);
-    let ends = (trace.tracer == Tracer::Eztrace).then(|| Ends::of(wire));
-    sides
-        .into_iter()
-        .map(|((src, dst), mut side)| {
-            let of_pair = (src, dst, Some(i32::MIN))..=(src, dst, Some(i32::MAX));
-            for (&(.., tag), messages) in outside.range(of_pair) {
-                *side.outside.entry(tag_of((src, dst), tag)).or_default() += messages;
-            }
-            let traffic = wire.traffic.get(&(src, dst)).copied().unwrap_or_default();
-            let back = wire.traffic.get(&(dst, src)).copied().unwrap_or_default();
-            let is_same_node = placement.is_same_node(src, dst);
-            let seen = Seen { traffic, is_captured: !ports || traffic.packets.max(back.packets) > 0, is_same_node };
-            let is_tracers = ends.as_ref().is_some_and(|ends| dst == 0 && ends.eztrace_is_last(src));
-            side.judge((src, dst), &seen, trace, is_tracers, tolerance_percent)
-        })
-        .collect()
+    let ports = ports_explain(&sides, known, accounts);
+    let ends = Ends::of(wire);
+    // Accounts are for ranks that are identified nowhere before they are for others.
+    let mut sides: Vec<((u32, u32), Side)> = sides.into_iter().collect();
+    sides.sort_by_key(|((src, dst), _)| wire.is_identified(*src) && wire.is_identified(*dst));
+    let judge = |((src, dst), mut side): ((u32, u32), Side)| {
+        let of_pair = (src, dst, Some(i32::MIN))..=(src, dst, Some(i32::MAX));
+        for (&(.., tag), messages) in outside.range(of_pair) {
+            *side.outside.entry(tag_of((src, dst), tag)).or_default() += messages;
+        }
+        let traffic = wire.traffic.get(&(src, dst)).copied().unwrap_or_default();
+        let back = wire.traffic.get(&(dst, src)).copied().unwrap_or_default();
+        let has_packets = traffic.packets.max(back.packets) > 0;
+        let seen = Seen {
+            pair: (src, dst),
+            traffic,
+            is_captured: !ports || has_packets || may_be_unidentified(wire, accounts, (src, dst)),
+            is_same_node: placement.is_same_node(src, dst),
+        };
+        let own = trace.own.get(&src).filter(|_| dst == 0 && ends.eztrace_is_last(src));
+        side.judge(&seen, trace, own, &mut Explaining { wire, accounts }, tolerance_percent)
+    };
+    let mut pairs: Vec<Pair> = sides.into_iter().map(judge).collect();
+    pairs.sort_by_key(|pair| (pair.src, pair.dst));
+    pairs
+}
+
+/// True where packets that were captured may be of two ranks though at least one of their ranks is not identified.
+fn may_be_unidentified(wire: &Wire, accounts: &Accounts, (src, dst): (u32, u32)) -> bool {
+    accounts.may_hold(wire, (src, dst)) || accounts.may_hold(wire, (dst, src))
 }
 
 /// True where the ports that were captured may explain which pairs have no packets at all: all that was seen went through a node of which nothing is
 /// missing.
-fn ports_explain(sides: &BTreeMap<(u32, u32), Side>, wire: &Wire, placement: &Placement) -> bool {
+fn ports_explain(sides: &BTreeMap<(u32, u32), Side>, known: &Known<'_>, accounts: &Accounts) -> bool {
+    let Known { wire, placement, .. } = known;
     let node = |rank: u32| placement.node(rank).map_or_else(|| format!("rank {rank}"), str::to_owned);
     let packets = |src: u32, dst: u32| wire.traffic.get(&(src, dst)).map_or(0, |traffic| traffic.packets);
     let (mut seen, mut missing) = (BTreeSet::new(), BTreeSet::new());
     for (&(src, dst), side) in sides.iter().filter(|((src, dst), _)| !placement.is_same_node(*src, *dst)) {
         if packets(src, dst).max(packets(dst, src)) > 0 {
             seen.insert((node(src), node(dst)));
-        } else if !side.trace.is_empty() {
+        } else if !side.trace.is_empty() && !may_be_unidentified(wire, accounts, (src, dst)) {
             missing.extend([node(src), node(dst)]);
         }
     }
@@ -180,7 +208,7 @@ impl Ends {
         let mut ends = Self::default();
         for ((src, dst), envelope, sums) in wire.messages() {
             let (Some(envelope), Some((_, last_ns))) = (envelope, sums.times_ns) else { continue };
-            let is_tracers = dst == 0 && envelope.world && EZTRACE_TAGS.contains(&envelope.tag);
+            let is_tracers = dst == 0 && envelope.world && eztrace::TAGS.contains(&envelope.tag);
             let last = if is_tracers { &mut ends.tracer } else { &mut ends.program };
             last.entry(src).and_modify(|last| *last = last_ns.max(*last)).or_insert(last_ns);
         }
@@ -195,21 +223,48 @@ impl Ends {
 
 /// What is known of a pair beside its messages.
 struct Seen {
+    pair: (u32, u32),
     traffic: Traffic,
     /// Packets between the two were captured, or it cannot be that they were not.
     is_captured: bool,
     is_same_node: bool,
 }
 
+/// What explains messages of ranks that are not identified.
+struct Explaining<'a> {
+    wire: &'a Wire,
+    accounts: &'a mut Accounts,
+}
+
+/// A message total and a byte total that the trace has beyond the wire, of one tag.
+struct Shortage {
+    tag: Option<i32>,
+    found: Sums,
+    missing: Sums,
+    /// Messages of the tag that were sent before or after the capture.
+    outside: u64,
+    /// Messages of other tags that the capture has lost.
+    lost: u64,
+}
+
 impl Side {
+    fn add_world(&mut self, envelope: Option<StreamEnvelope>, sums: Sums) {
+        let Some(envelope) = envelope.filter(|envelope| envelope.world) else { return };
+        let place = eztrace::TAGS.iter().position(|tag| *tag == envelope.tag);
+        if let Some(world) = place.and_then(|place| self.world.get_mut(place)) {
+            *world += sums;
+        }
+    }
+
     fn judge(
         mut self,
-        (src, dst): (u32, u32),
         seen: &Seen,
         trace: &Trace,
-        is_eztrace: bool,
+        eztrace: Option<&eztrace::ByTag>,
+        explaining: &mut Explaining<'_>,
         tolerance_percent: f64,
     ) -> Pair {
+        let (src, dst) = seen.pair;
         let mut causes = BTreeSet::new();
         let total = |sums: &BTreeMap<Option<i32>, Sums>| {
             let mut total = Sums::default();
@@ -219,19 +274,14 @@ impl Side {
         let in_trace = total(&self.trace);
         let mut on_wire = total(&self.wire);
         on_wire += self.tracer;
-        let mut lost = 0;
-        if is_eztrace {
-            let own;
-            (own, lost) = self.eztrace(seen.traffic.lost_packets);
-            self.tracer += own;
-            if lost > 0 {
-                causes.insert(Cause::Lost);
-            }
+        let lost = eztrace.map_or(0, |own| self.take_eztrace(own, seen.traffic.lost_packets));
+        if lost > 0 {
+            causes.insert(Cause::Lost);
         }
         if self.tracer.messages > 0 {
             causes.insert(Cause::Tracer);
         }
-        let (mut missing, mut beyond) = (Sums::default(), Sums::default());
+        let [mut missing, mut unidentified, mut beyond] = [Sums::default(); 3];
         let mut differences = Vec::new();
         let tags: BTreeSet<Option<i32>> = self.trace.keys().chain(self.wire.keys()).copied().collect();
         for tag in tags {
@@ -240,28 +290,32 @@ impl Side {
             if expected == found {
                 continue;
             }
-            let lacking = expected.messages.checked_sub(found.messages).zip(expected.bytes.checked_sub(found.bytes));
-            let lacking = lacking.filter(|(messages, _)| *messages > 0);
-            let cause = lacking.and_then(|(messages, _)| {
-                let outside = self.outside.get(&tag).copied().unwrap_or(0);
-                seen.cause(found, messages, outside, missing.messages.saturating_add(lost))
+            let shortage = expected.checked_less(found).filter(|missing| missing.messages > 0).map(|short| Shortage {
+                tag,
+                found,
+                missing: short,
+                outside: self.outside.get(&tag).copied().unwrap_or(0),
+                lost: missing.less(unidentified).messages.saturating_add(lost),
             });
-            if let (Some(cause), Some((messages, bytes))) = (cause, lacking) {
-                causes.insert(cause);
-                missing += Sums { messages, bytes };
+            let found_causes = shortage.as_ref().map(|shortage| seen.causes(shortage, explaining)).unwrap_or_default();
+            if let Some(shortage) = shortage.filter(|_| !found_causes.is_empty()) {
+                missing += shortage.missing;
+                if found_causes.iter().any(|cause| cause.is_not_identified()) {
+                    unidentified += shortage.missing;
+                }
+                causes.extend(found_causes);
                 continue;
             }
-            let more = found.messages.checked_sub(expected.messages).zip(found.bytes.checked_sub(expected.bytes));
-            if let Some((messages, bytes)) =
-                more.filter(|(messages, _)| seen.may_repeat(beyond.messages.saturating_add(*messages)))
-            {
+            let more = found.checked_less(expected);
+            if let Some(more) = more.filter(|more| seen.may_repeat(beyond.messages.saturating_add(more.messages))) {
                 causes.insert(Cause::Retransmission);
-                beyond += Sums { messages, bytes };
+                beyond += more;
                 continue;
             }
             differences.push(self.difference(tag, trace));
         }
-        if let Some((lacking, more_bytes)) = seen.over_holes(&differences, missing.messages.saturating_add(lost)) {
+        let lost = missing.less(unidentified).messages.saturating_add(lost);
+        if let Some((lacking, more_bytes)) = seen.over_holes(&differences, lost) {
             causes.insert(Cause::Lost);
             missing += lacking;
             beyond += Sums { messages: 0, bytes: more_bytes };
@@ -274,6 +328,7 @@ impl Side {
             wire: on_wire,
             tracer: self.tracer,
             missing,
+            unidentified,
             beyond,
             verdict: Verdict::Equal,
             causes: causes.into_iter().collect(),
@@ -315,50 +370,46 @@ impl Side {
         }
     }
 
-    /// Takes eztrace's own messages out of those of the wire: at the end each rank sends rank 0 of `MPI_COMM_WORLD` two of tag 17 (4 bytes
-    /// each) for every three of tag 18. Only what the trace does not have is taken, and only where it is just that, but for `lost_packets` at most. Also
-    /// says how many are lost.
-    fn eztrace(&mut self, lost_packets: u64) -> (Sums, u64) {
-        let beyond = |tag: i32| {
+    /// Takes eztrace's own messages out of those of the wire, of the ones that it must have sent. How many of them the capture has lost.
+    fn take_eztrace(&mut self, own: &eztrace::ByTag, lost_packets: u64) -> u64 {
+        let mut beyond = eztrace::ByTag::default();
+        for ((beyond, tag), world) in beyond.iter_mut().zip(eztrace::TAGS).zip(self.world) {
             let of = |sums: &BTreeMap<Option<i32>, Sums>| sums.get(&Some(tag)).copied().unwrap_or_default();
-            let (expected, found) = (of(&self.trace), of(&self.wire));
-            let messages = found.messages.checked_sub(expected.messages)?;
-            Some(Sums { messages, bytes: found.bytes.checked_sub(expected.bytes)? })
-        };
-        let none = (Sums::default(), 0);
-        let [Some(first), Some(second)] = EZTRACE_TAGS.map(beyond) else { return none };
-        let rounds = first.messages.div_ceil(2).max(second.messages.div_ceil(3));
-        let lost = rounds.saturating_mul(5).saturating_sub(first.messages).saturating_sub(second.messages);
-        if rounds == 0 || Some(first.bytes) != first.messages.checked_mul(4) || lost > lost_packets {
-            return none;
+            let Some(more) = of(&self.wire).checked_less(of(&self.trace)) else { return 0 };
+            *beyond = Sums { messages: more.messages.min(world.messages), bytes: more.bytes.min(world.bytes) };
         }
-        for (tag, own) in EZTRACE_TAGS.into_iter().zip([first, second]) {
+        let Some(taken) = eztrace::among(&beyond, own) else { return 0 };
+        for (tag, taken) in eztrace::TAGS.into_iter().zip(taken) {
             if let Some(sums) = self.wire.get_mut(&Some(tag)) {
-                sums.messages -= own.messages;
-                sums.bytes -= own.bytes;
+                *sums = sums.less(taken);
             }
+            self.tracer += taken;
         }
-        let mut own = first;
-        own += second;
-        (own, lost)
+        let messages = |of: &eztrace::ByTag| of.iter().fold(0_u64, |sum, sums| sum.saturating_add(sums.messages));
+        let lost = messages(own).saturating_sub(messages(&taken));
+        // Where none are on the wire, or more are missing than the capture has lost, they went another way or before or after it.
+        if messages(&taken) > 0 && lost <= lost_packets { lost } else { 0 }
     }
 }
 
 impl Seen {
-    /// Why `messages` of the trace are not on the wire, where `found` of the same tag are, of which `outside` were sent before or after the capture, and
-    /// `before` of other tags are missing too.
-    fn cause(&self, found: Sums, messages: u64, outside: u64, before: u64) -> Option<Cause> {
+    /// Why messages of the trace are not on the wire between these ranks; none where nothing says.
+    fn causes(&self, shortage: &Shortage, explaining: &mut Explaining<'_>) -> Vec<Cause> {
+        let &Shortage { tag, found, missing, outside, lost } = shortage;
         if self.is_same_node && found.messages == 0 {
-            Some(Cause::SameNode)
-        } else if !self.is_captured {
-            Some(Cause::NotCaptured)
-        } else if messages <= outside {
-            Some(Cause::OutsideCapture)
-        } else if before.saturating_add(messages) <= self.traffic.lost_packets {
-            Some(Cause::Lost)
-        } else {
-            None
+            return vec![Cause::SameNode];
         }
+        if !self.is_captured {
+            return vec![Cause::NotCaptured];
+        }
+        if missing.messages <= outside {
+            return vec![Cause::OutsideCapture];
+        }
+        let unidentified = explaining.accounts.take(explaining.wire, self.pair, tag, missing);
+        if unidentified.is_empty() && lost.saturating_add(missing.messages) <= self.traffic.lost_packets {
+            return vec![Cause::Lost];
+        }
+        unidentified
     }
 
     /// What is lacking, and the bytes that are too many, where lost packets may be why: with some libraries the length of a message is that of its packets, and
@@ -397,8 +448,9 @@ mod tests {
             let sums = |messages, bytes| BTreeMap::from([(Some(5), Sums { messages, bytes })]);
             let side = Side { trace: sums(3, 30), wire: sums(5, 50), ..Side::default() };
             let traffic = Traffic { late_packets, ..Traffic::default() };
-            let seen = Seen { traffic, is_captured: true, is_same_node: false };
-            side.judge((0, 1), &seen, &Trace::default(), false, 0.0)
+            let seen = Seen { pair: (0, 1), traffic, is_captured: true, is_same_node: false };
+            let mut explaining = Explaining { wire: &Wire::default(), accounts: &mut Accounts::default() };
+            side.judge(&seen, &Trace::default(), None, &mut explaining, 0.0)
         };
         let explained = judged(2);
         assert_eq!((explained.verdict, &explained.causes[..]), (Verdict::Explained, &[Cause::Retransmission][..]));

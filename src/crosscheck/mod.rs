@@ -15,6 +15,8 @@ mod collectives;
 mod compare;
 mod contexts;
 pub mod cubex;
+mod eztrace;
+mod jobs;
 mod moments;
 mod one_sided;
 pub mod otf2;
@@ -23,6 +25,7 @@ mod singles;
 mod sums;
 pub mod table;
 mod trace;
+mod unidentified;
 mod verdict;
 mod wire;
 
@@ -35,12 +38,16 @@ pub use placement::Placement;
 pub use singles::Singles;
 pub use sums::{Direction, RankSums};
 pub use trace::{Sums, Trace, Tracer};
-pub use verdict::{Cause, Verdict};
+pub use unidentified::Unidentified;
+pub use verdict::{Cause, Outcome, Verdict};
 
 use crate::model::Profile;
 use contexts::Contexts;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use sums::Ranks;
+use unidentified::Accounts;
 use wire::Wire;
 
 /// What the comparison came to.
@@ -52,12 +59,18 @@ pub struct Crosscheck {
     pub tracer: String,
     /// Events in it; of a table, messages.
     pub events: u64,
+    /// The job of the capture that it is compared with.
+    pub job: u32,
+    /// Jobs of the capture.
+    pub jobs: usize,
     /// What told which ranks share a node.
     pub placement: &'static str,
     /// All traffic between known ranks.
     pub traffic: Traffic,
     /// Node of each rank, where it is known.
     pub nodes: BTreeMap<u32, String>,
+    /// Ranks of the trace that no queue pair on the wire is known to be.
+    pub not_identified: BTreeSet<u32>,
     /// Differences up to this percentage of the trace's messages and bytes do not matter.
     pub tolerance_percent: f64,
     /// Pairs of ranks, point-to-point, sorted by sender and receiver.
@@ -65,6 +78,8 @@ pub struct Crosscheck {
     /// Ranks, point-to-point, where a profile of sums stands in for the trace; there are no pairs then.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<RankSums>,
+    /// Messages on the wire between ranks of which at least one is not identified, sorted by sender and receiver.
+    pub unidentified: Vec<Unidentified>,
     /// The clocks of the trace against that of the capture.
     pub clocks: Clocks,
     /// Collective operations called.
@@ -109,12 +124,30 @@ pub enum CrosscheckError {
         "no rank is known on the wire, so nothing can be compared: no MPI library was recognised; give --rankmap if the capture does not show ranks"
     )]
     NoRanks,
+    /// The capture has no such job.
+    #[error("the capture has no job {job}, but {jobs}: `ibscope ranks` shows the ranks of each")]
+    NoSuchJob {
+        /// The one that was asked for.
+        job: u32,
+        /// Those that there are.
+        jobs: String,
+    },
+    /// Nothing says which job was traced.
+    #[error(
+        "jobs {jobs} of the capture have as much in common with the trace: name the one that was traced with --job (`ibscope ranks` shows the ranks of each)"
+    )]
+    SeveralJobs {
+        /// The jobs.
+        jobs: String,
+    },
     /// The trace has no messages, and the wire has.
     #[error(
-        "the trace holds no point-to-point message, and the wire shows {messages} of the program ({bytes} bytes): they were not recorded. Score-P: is p2p among \
-         SCOREP_MPI_ENABLE_GROUPS, and did no filter exclude MPI_Send and the like? Collective operations alone can be compared with --collectives-only"
+        "the trace holds no point-to-point message, and the wire shows {messages} of the program ({bytes} bytes): they were not recorded. {} Collective operations \
+         alone can be compared with --collectives-only", tracer.how_to_record_messages()
     )]
     NoMessages {
+        /// What wrote the trace.
+        tracer: Tracer,
         /// On the wire.
         messages: u64,
         /// Their bytes.
@@ -140,30 +173,51 @@ pub struct Options {
     pub tolerance_percent: f64,
     /// Leave point-to-point messages alone.
     pub collectives_only: bool,
+    /// The job of the capture that was traced; `None`: the one that has most in common with the trace.
+    pub job: Option<u32>,
 }
 
-/// Compares a trace with a profile. `singles` are the messages on the wire, where captures were read.
+/// Compares a trace with a profile. `singles` are the messages on the wire, where captures were read. Without a placement, the trace or the profile says where the
+/// ranks are.
 pub fn crosscheck(
     trace: &Trace,
     profile: &Profile,
     singles: &Singles,
-    placement: &Placement,
+    placement: Option<&Placement>,
     options: &Options,
 ) -> Result<Crosscheck, CrosscheckError> {
-    let wire = read_wire(profile)?;
+    refuse_profile(profile)?;
+    jobs::compare(profile, options.job, |job| with_job(trace, profile, singles, placement, options, job))
+}
+
+fn with_job(
+    trace: &Trace,
+    profile: &Profile,
+    singles: &Singles,
+    placement: Option<&Placement>,
+    options: &Options,
+    job: u32,
+) -> Result<Crosscheck, CrosscheckError> {
+    let wire = Wire::of(profile, job).ok_or(CrosscheckError::NoStreams)?;
+    let placement = &*placement.map_or_else(|| Cow::Owned(Placement::of(trace, profile, job)), Cow::Borrowed);
     let contexts = Contexts::find(trace, &wire);
     let mut notes = trace.notes.clone();
-    let clocks = clocks::fit(trace, &wire, &singles.moments, &contexts);
+    let jobs = jobs::of(profile).len();
+    notes.extend(remark_on_jobs(jobs, job, options));
+    let clocks = clocks::fit(trace, &wire, singles.of_job(job), &contexts);
     let outside = clocks::outside(trace, &clocks, captured_ns(profile));
     let known = compare::Known { wire: &wire, contexts: &contexts, placement, outside: &outside };
-    let mut pairs = compare::pairs(trace, &known, options.tolerance_percent);
+    let mut accounts = Accounts::of(&wire, contexts.tracer);
+    let mut pairs = compare::pairs(trace, &known, &mut accounts, options.tolerance_percent);
     if options.collectives_only {
         pairs.clear();
+        accounts = Accounts::default();
     } else {
         refuse(trace, &pairs, placement)?;
     }
-    notes.extend(remarks_on_ranks(trace, &wire, placement));
-    notes.extend(remarks(trace, &pairs, placement, profile));
+    let unidentified = accounts.rows();
+    notes.extend(remarks_on_ranks(trace, &wire, &unidentified, placement));
+    notes.extend(remarks(trace, &pairs, placement, &placement::of_profile(profile, job)));
     let (collectives, is_cut) = collectives::pairs(trace, &wire, &contexts, placement);
     if is_cut {
         notes.push(
@@ -171,52 +225,74 @@ pub fn crosscheck(
                 .to_owned(),
         );
     }
-    let one_sided = one_sided::pairs(trace, singles, placement);
-    Ok(Crosscheck { pairs, clocks, collectives, one_sided, notes, ..told(trace, &wire, placement, options) })
+    let one_sided = one_sided::pairs(trace, singles.of_job(job), placement);
+    let head = told(trace, &wire, placement, options, job);
+    Ok(Crosscheck { jobs, pairs, unidentified, clocks, collectives, one_sided, notes, ..head })
 }
 
 /// Compares a profile of sums with a profile of the wire, rank by rank.
 pub fn crosscheck_sums(
     sums: &cubex::CubeProfile,
     profile: &Profile,
-    placement: &Placement,
+    placement: Option<&Placement>,
     options: &Options,
 ) -> Result<Crosscheck, CrosscheckError> {
-    let wire = read_wire(profile)?;
+    refuse_profile(profile)?;
+    jobs::compare(profile, options.job, |job| sums_with_job(sums, profile, placement, options, job))
+}
+
+fn sums_with_job(
+    sums: &cubex::CubeProfile,
+    profile: &Profile,
+    placement: Option<&Placement>,
+    options: &Options,
+    job: u32,
+) -> Result<Crosscheck, CrosscheckError> {
+    let wire = Wire::of(profile, job).ok_or(CrosscheckError::NoStreams)?;
     let trace = &sums.trace;
-    let (mut ranks, tracer) = sums::ranks(sums, &wire, placement, options.tolerance_percent);
+    let placement = &*placement.map_or_else(|| Cow::Owned(Placement::of(trace, profile, job)), Cow::Borrowed);
+    let compared = sums::ranks(sums, &wire, placement, options.tolerance_percent);
+    let Ranks { rows: mut ranks, tracer, mut unidentified } = compared;
     if options.collectives_only {
         ranks.clear();
+        unidentified.clear();
     }
     let has_any = |row: &RankSums| row.trace_bytes > 0 || row.uncertain_bytes > 0 || row.calls != Some(0);
     let sent = || ranks.iter().filter(|row| row.direction == Direction::Sent);
     let on_wire = saturating_sum(sent().map(|row| row.wire.messages - row.tracer.messages));
     if on_wire > 0 && !ranks.iter().any(has_any) {
         let bytes = saturating_sum(sent().map(|row| row.wire.bytes - row.tracer.bytes));
-        return Err(CrosscheckError::NoMessages { messages: on_wire, bytes });
+        return Err(CrosscheckError::NoMessages { tracer: trace.tracer.clone(), messages: on_wire, bytes });
     }
     let in_trace = saturating_sum(sent().filter_map(|row| row.calls));
-    if in_trace > 0 && on_wire == 0 && placement.count() > 1 {
+    let is_found = on_wire > 0 || ranks.iter().any(|row| row.unidentified.bytes > 0);
+    if in_trace > 0 && !is_found && placement.count() > 1 {
         return Err(CrosscheckError::NothingInCommon { in_trace, on_wire });
     }
     let mut notes = trace.notes.clone();
-    notes.extend(remarks_on_ranks(trace, &wire, placement));
+    let jobs = jobs::of(profile).len();
+    notes.extend(remark_on_jobs(jobs, job, options));
+    notes.extend(remarks_on_ranks(trace, &wire, &unidentified, placement));
     let (collectives, _) = collectives::pairs(trace, &wire, &Contexts::of_tracer(tracer), placement);
-    Ok(Crosscheck { ranks, collectives, notes, ..told(trace, &wire, placement, options) })
+    Ok(Crosscheck { jobs, ranks, unidentified, collectives, notes, ..told(trace, &wire, placement, options, job) })
 }
 
 /// What both ways of comparing tell of trace and wire; nothing is compared yet.
-fn told(trace: &Trace, wire: &Wire, placement: &Placement, options: &Options) -> Crosscheck {
+fn told(trace: &Trace, wire: &Wire, placement: &Placement, options: &Options, job: u32) -> Crosscheck {
     Crosscheck {
         trace: trace.name.clone(),
         tracer: trace.tracer.name().to_owned(),
         events: trace.events,
+        job,
+        jobs: 1,
         placement: placement.source,
         traffic: wire.total(),
         nodes: nodes(trace, placement),
+        not_identified: trace.all_ranks().into_iter().filter(|rank| !wire.is_identified(*rank)).collect(),
         tolerance_percent: options.tolerance_percent,
         pairs: Vec::new(),
         ranks: Vec::new(),
+        unidentified: Vec::new(),
         clocks: Clocks::default(),
         collective_calls: collectives::calls(trace),
         collectives: Vec::new(),
@@ -225,15 +301,15 @@ fn told(trace: &Trace, wire: &Wire, placement: &Placement, options: &Options) ->
     }
 }
 
-/// What the wire showed, where it showed ranks.
-fn read_wire(profile: &Profile) -> Result<Wire, CrosscheckError> {
+/// Refuses a profile that shows no ranks.
+fn refuse_profile(profile: &Profile) -> Result<(), CrosscheckError> {
     if !profile.mpi_read {
         return Err(CrosscheckError::NoMpi);
     }
     if profile.ranks.is_empty() {
         return Err(CrosscheckError::NoRanks);
     }
-    Wire::of(profile).ok_or(CrosscheckError::NoStreams)
+    Ok(())
 }
 
 /// Node of each rank of the trace, where it is known.
@@ -262,11 +338,13 @@ fn refuse(trace: &Trace, pairs: &[Pair], placement: &Placement) -> Result<(), Cr
     let mut on_wire = Sums::default();
     pairs.iter().for_each(|pair| on_wire += own(pair));
     if on_wire.messages > 0 && trace.sends.total().messages == 0 {
-        return Err(CrosscheckError::NoMessages { messages: on_wire.messages, bytes: on_wire.bytes });
+        let Sums { messages, bytes } = on_wire;
+        return Err(CrosscheckError::NoMessages { tracer: trace.tracer.clone(), messages, bytes });
     }
     let between = || pairs.iter().filter(|pair| !placement.is_same_node(pair.src, pair.dst));
     let in_trace = saturating_sum(between().map(|pair| pair.trace.messages));
-    let has_both = between().any(|pair| pair.trace.messages > 0 && own(pair).messages > 0);
+    let is_found = |pair: &Pair| own(pair).messages > 0 || pair.unidentified.messages > 0;
+    let has_both = between().any(|pair| pair.trace.messages > 0 && is_found(pair));
     if in_trace > 0 && !has_both {
         return Err(CrosscheckError::NothingInCommon { in_trace, on_wire: on_wire.messages });
     }
@@ -274,13 +352,14 @@ fn refuse(trace: &Trace, pairs: &[Pair], placement: &Placement) -> Result<(), Cr
 }
 
 /// What is worth a look of the ranks.
-fn remarks_on_ranks(trace: &Trace, wire: &Wire, placement: &Placement) -> Vec<String> {
+fn remarks_on_ranks(trace: &Trace, wire: &Wire, unidentified: &[Unidentified], placement: &Placement) -> Vec<String> {
     let mut notes = Vec::new();
-    if wire.unknown.messages > 0 {
+    notes.extend(remark_on_unidentified(unidentified));
+    let collectives = wire.unidentified_collectives;
+    if collectives.messages > 0 {
         notes.push(format!(
-            "{} messages ({} bytes) on the wire are of processes whose rank is not known, and are compared with nothing: `ibscope ranks` shows which, \
-             --rankmap names them",
-            wire.unknown.messages, wire.unknown.bytes
+            "{} messages ({} bytes) of collective operations have a sender or receiver whose rank is not identified, and do not count here",
+            collectives.messages, collectives.bytes
         ));
     }
     let unplaced = trace.all_ranks().into_iter().filter(|rank| placement.node(*rank).is_none()).count();
@@ -290,8 +369,56 @@ fn remarks_on_ranks(trace: &Trace, wire: &Wire, placement: &Placement) -> Vec<St
     notes
 }
 
+/// Which of several jobs was compared.
+fn remark_on_jobs(jobs: usize, job: u32, options: &Options) -> Option<String> {
+    (jobs > 1 && options.job.is_none()).then(|| {
+        format!("the capture holds {jobs} jobs; job {job} has most in common with the trace and is compared, --job names another")
+    })
+}
+
+/// What eztrace must have sent itself, where messages differ that may be eztrace's.
+fn remark_on_eztrace(trace: &Trace, pair: &Pair) -> Option<String> {
+    let [kinds, contents] = trace.own.get(&pair.src).filter(|_| pair.dst == 0)?;
+    let is_theirs = |tag: Option<i32>| tag.is_some_and(|tag| eztrace::TAGS.contains(&tag));
+    pair.differences.iter().any(|difference| is_theirs(difference.tag)).then(|| {
+        let mut own = *kinds;
+        own += *contents;
+        format!(
+            "eztrace itself sends from rank {} to rank 0 {} messages ({} bytes) of tags 17 and 18, as its definitions say; on the wire are others",
+            pair.src, own.messages, own.bytes
+        )
+    })
+}
+
+/// How many messages are on queue pairs whose rank is not identified, what they explain, and what to do.
+fn remark_on_unidentified(unidentified: &[Unidentified]) -> Option<String> {
+    let (mut all, mut explaining) = (Sums::default(), Sums::default());
+    for row in unidentified {
+        all += row.wire;
+        explaining += row.explaining;
+    }
+    let rest = all.less(explaining);
+    let told = |sums: Sums| format!("{} messages ({} bytes)", sums.messages, sums.bytes);
+    let use_of_them = match (explaining == Sums::default(), rest == Sums::default()) {
+        (true, _) => "nothing in the trace is missing that they may be".to_owned(),
+        (false, true) => "they explain messages that are missing between identified ranks".to_owned(),
+        (false, false) => format!(
+            "{} of them explain messages that are missing between identified ranks, {} explain nothing",
+            told(explaining),
+            told(rest)
+        ),
+    };
+    (all.messages > 0).then(|| {
+        format!(
+            "{} on the wire have a sender or receiver whose rank is not identified: {use_of_them}; `ibscope ranks` lists the queue pairs without a rank, --rankmap \
+             names their ranks",
+            told(all)
+        )
+    })
+}
+
 /// What is worth a look beside the pairs.
-fn remarks(trace: &Trace, pairs: &[Pair], placement: &Placement, profile: &Profile) -> Vec<String> {
+fn remarks(trace: &Trace, pairs: &[Pair], placement: &Placement, wire_nodes: &BTreeMap<u32, String>) -> Vec<String> {
     let mut notes = Vec::new();
     let unreceived = trace.sends.total().messages.saturating_sub(trace.receives.total().messages);
     if trace.receives.total().messages > 0 && unreceived > 0 {
@@ -308,7 +435,6 @@ fn remarks(trace: &Trace, pairs: &[Pair], placement: &Placement, profile: &Profi
             first.dst
         ));
     }
-    let wire_nodes = placement::of_profile(profile);
     let differs = pairs.iter().find(|pair| {
         let [src, dst] = [pair.src, pair.dst].map(|rank| wire_nodes.get(&rank));
         src.is_some() && src == dst && pair.src != pair.dst && !placement.is_same_node(pair.src, pair.dst)
@@ -323,6 +449,7 @@ fn remarks(trace: &Trace, pairs: &[Pair], placement: &Placement, profile: &Profi
     if bad > 1 && bad * 10 >= pairs.len() * 9 {
         notes.push("nearly all pairs differ: are the trace and the capture of the same run, and are the ranks right (`ibscope ranks`)?".to_owned());
     }
+    notes.extend(pairs.iter().filter_map(|pair| remark_on_eztrace(trace, pair)));
     let missed = pairs.iter().filter(|pair| pair.causes.contains(&Cause::NotCaptured)).count();
     if missed > 0 {
         notes.push(format!(

@@ -4,7 +4,7 @@
 //! and not judged.
 
 use super::placement::Placement;
-use super::singles::Singles;
+use super::singles::JobSingles;
 use super::trace::{Sums, Trace};
 use serde::Serialize;
 
@@ -33,6 +33,8 @@ pub enum OneSidedResult {
     Fewer,
     /// The wire has more bytes.
     More,
+    /// The wire has fewer bytes between these ranks, and enough of a rank that is not identified.
+    NotIdentified,
     /// Both ranks run on one node.
     SameNode,
     /// A profile keeps no single operations.
@@ -46,23 +48,29 @@ impl OneSidedResult {
         match self {
             Self::Equal => "equal",
             Self::Fewer => "fewer bytes by RDMA: the rest went as messages of the library, or was not captured",
+            Self::NotIdentified => "fewer bytes by RDMA: the rest may be on queue pairs whose rank is not identified",
             Self::More => "more bytes by RDMA: some of it is the library's own",
-            Self::SameNode => "same node",
+            Self::SameNode => super::verdict::NOT_ON_WIRE,
             Self::NotLookedFor => "not compared: a profile keeps no single operations, give the captures",
         }
     }
 }
 
 /// All of the trace.
-pub(super) fn pairs(trace: &Trace, singles: &Singles, placement: &Placement) -> Vec<OneSided> {
+pub(super) fn pairs(trace: &Trace, singles: JobSingles<'_>, placement: &Placement) -> Vec<OneSided> {
     let row = |(&(src, dst), &sums): (&(u32, u32), &Sums)| {
-        let wire = singles.rdma.as_ref().map(|rdma| rdma.get(&(src, dst)).copied().unwrap_or_default());
+        let wire = singles.rdma((Some(src), Some(dst)));
+        let mut unidentified = Sums::default();
+        for ends in [(Some(src), None), (None, Some(dst)), (None, None)] {
+            unidentified += singles.rdma(ends).unwrap_or_default();
+        }
         let result = match wire {
             _ if placement.is_same_node(src, dst) => OneSidedResult::SameNode,
             None => OneSidedResult::NotLookedFor,
             Some(wire) if wire.bytes == sums.bytes => OneSidedResult::Equal,
-            Some(wire) if wire.bytes < sums.bytes => OneSidedResult::Fewer,
-            Some(_) => OneSidedResult::More,
+            Some(wire) if wire.bytes > sums.bytes => OneSidedResult::More,
+            Some(wire) if wire.bytes.saturating_add(unidentified.bytes) < sums.bytes => OneSidedResult::Fewer,
+            Some(_) => OneSidedResult::NotIdentified,
         };
         OneSided { src, dst, trace: sums, wire, result }
     };

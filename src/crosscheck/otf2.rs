@@ -259,6 +259,7 @@ impl Adding {
             tracer: archive.tracer(),
             ranks,
             communicators,
+            own: archive.own_messages(),
             ..Trace::default()
         };
         Ok(Self { trace, references, ticks_per_second, offset, counted: BTreeMap::new(), flushes: 0, without_rank: 0 })

@@ -16,10 +16,10 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// What the trace's system tree says, with what the rank map of the profile says of other ranks.
+    /// What the trace's system tree says, with what the rank map of the profile says of the job's ranks.
     #[must_use]
-    pub fn of(trace: &Trace, profile: &Profile) -> Self {
-        let from_profile = of_profile(profile);
+    pub fn of(trace: &Trace, profile: &Profile, job: u32) -> Self {
+        let from_profile = of_profile(profile, job);
         let from_trace: BTreeMap<u32, String> =
             trace.ranks.iter().filter_map(|(rank, host)| Some((*rank, host.clone()?))).collect();
         // A trace that knows some hosts knows all; names of both worlds must not be mixed.
@@ -73,12 +73,13 @@ impl Placement {
 }
 
 /// Ranks at one endpoint run on one node. Names go before addresses, and ports (`node/adapter:port`) belong to their node.
-pub(super) fn of_profile(profile: &Profile) -> BTreeMap<u32, String> {
+pub(super) fn of_profile(profile: &Profile, job: u32) -> BTreeMap<u32, String> {
     let node = |endpoint: &str| {
         let name = endpoint.parse::<Endpoint>().ok().and_then(|endpoint| profile.names.get(&endpoint));
         name.map_or(endpoint, |name| name.split('/').next().unwrap_or(name)).to_owned()
     };
-    profile.ranks.iter().map(|row| (row.rank, node(&row.endpoint))).collect()
+    let ranks = profile.ranks.iter().filter(|row| row.job == job);
+    ranks.map(|row| (row.rank, node(&row.endpoint))).collect()
 }
 
 fn display_map(text: &str) -> BTreeMap<u32, String> {

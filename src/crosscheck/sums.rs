@@ -7,6 +7,7 @@ use super::contexts::Contexts;
 use super::cubex::{CubeProfile, RankProfile};
 use super::placement::Placement;
 use super::trace::Sums;
+use super::unidentified::{self, Accounts, Unidentified};
 use super::verdict::{Cause, Verdict};
 use super::wire::Wire;
 use serde::Serialize;
@@ -31,6 +32,8 @@ pub struct RankSums {
     pub tracer: Sums,
     /// Bytes that the profile has and the wire has not, for a reason that is known.
     pub missing_bytes: u64,
+    /// What is on the wire with a sender or receiver that is not identified, and may be of this rank.
+    pub unidentified: Sums,
     /// What the comparison came to.
     pub verdict: Verdict,
     /// What explains a difference.
@@ -61,32 +64,83 @@ impl Direction {
 impl RankSums {
     /// Bytes that the wire lacks: at least, and at most.
     fn lacking(&self) -> (i128, i128) {
-        let own = i128::from(self.wire.bytes) - i128::from(self.tracer.bytes);
+        let own = i128::from(self.wire.bytes) - i128::from(self.tracer.bytes) + i128::from(self.unidentified.bytes);
         let least = i128::from(self.trace_bytes) - own;
         (least, least + i128::from(self.uncertain_bytes))
     }
 
     fn own_messages(&self) -> u64 {
-        self.wire.messages - self.tracer.messages
+        (self.wire.messages - self.tracer.messages).saturating_add(self.unidentified.messages)
+    }
+
+    /// Takes what the wire lacks out of a pool of messages that may be of this rank, as far as it goes.
+    fn take_unidentified(&mut self, pool: &mut Sums) {
+        let Some(bytes) = u64::try_from(self.lacking().0).ok().filter(|bytes| *bytes > 0) else { return };
+        let calls = self.calls.map(|calls| calls.saturating_sub(self.own_messages()));
+        let missing = Sums { messages: calls.unwrap_or(u64::MAX), bytes };
+        let mut rest = missing;
+        unidentified::transfer(pool, &mut rest);
+        self.unidentified = missing.less(rest);
+    }
+
+    /// Why a message of this rank may have no rank at its other end, or at this one.
+    fn unidentified_cause(&self, is_identified: bool) -> Option<Cause> {
+        let is_at_receiver = is_identified == (self.direction == Direction::Sent);
+        let cause = if is_at_receiver { Cause::ReceiverNotIdentified } else { Cause::SenderNotIdentified };
+        (self.unidentified != Sums::default()).then_some(cause)
     }
 }
 
-/// Compares all ranks of the profile and of the wire. Also says which context is the tracer's own.
-pub(super) fn ranks(
-    sums: &CubeProfile,
-    wire: &Wire,
-    placement: &Placement,
-    tolerance_percent: f64,
-) -> (Vec<RankSums>, Option<u32>) {
-    // That is told by when a context is used; where several may be, by which of them leaves fewest ranks that differ.
-    let candidates = Contexts::candidates(&sums.trace, wire);
-    let ways = candidates.into_iter().map(Some).chain([None]).map(|tracer| {
+/// Gives the ranks that lack something what is on the wire without a rank: to those that are identified what has them at one end, to others what has no rank at
+/// theirs.
+fn give_unidentified(rows: &mut [RankSums], wire: &Wire, accounts: &mut [Unidentified]) {
+    let mut pools: BTreeMap<(Direction, Option<u32>), Sums> = BTreeMap::new();
+    for account in accounts.iter() {
+        *pools.entry((Direction::Sent, account.src)).or_default() += account.wire;
+        *pools.entry((Direction::Received, account.dst)).or_default() += account.wire;
+    }
+    let mut taken: BTreeMap<(Direction, u32), Sums> = BTreeMap::new();
+    for row in rows {
+        let rank = wire.is_identified(row.rank).then_some(row.rank);
+        if let Some(pool) = pools.get_mut(&(row.direction, rank)) {
+            row.take_unidentified(pool);
+            taken.insert((row.direction, row.rank), row.unidentified);
+        }
+    }
+    for account in accounts {
+        let sent = account.src.and_then(|rank| taken.get(&(Direction::Sent, rank)));
+        let received = account.dst.and_then(|rank| taken.get(&(Direction::Received, rank)));
+        account.explaining = sent.or(received).copied().unwrap_or_default();
+    }
+}
+
+/// Ranks that were compared.
+#[derive(Default)]
+pub(super) struct Ranks {
+    pub(super) rows: Vec<RankSums>,
+    /// The context of the tracer's own communicator.
+    pub(super) tracer: Option<u32>,
+    pub(super) unidentified: Vec<Unidentified>,
+}
+
+/// Compares all ranks of the profile and of the wire.
+pub(super) fn ranks(sums: &CubeProfile, wire: &Wire, placement: &Placement, tolerance_percent: f64) -> Ranks {
+    // The tracer's context is told by when it is used, and unidentified messages may be of another job: where there are several ways, the one that leaves
+    // fewest ranks that differ, and of those the first.
+    let candidates: Vec<Option<u32>> =
+        Contexts::candidates(&sums.trace, wire).into_iter().map(Some).chain([None]).collect();
+    let ways = [true, false].into_iter().flat_map(|is_given| candidates.iter().map(move |tracer| (is_given, *tracer)));
+    let ways = ways.map(|(is_given, tracer)| {
         let mut rows = rows(sums, wire, tracer);
+        let mut unidentified = Accounts::of(wire, tracer).rows();
+        if is_given {
+            give_unidentified(&mut rows, wire, &mut unidentified);
+        }
         judge(&mut rows, wire, placement, tolerance_percent);
-        (rows, tracer)
+        Ranks { rows, tracer, unidentified }
     });
-    let bad = |rows: &[RankSums]| rows.iter().filter(|row| row.verdict == Verdict::Unexplained).count();
-    ways.reduce(|best, next| if bad(&next.0) < bad(&best.0) { next } else { best }).unwrap_or_default()
+    let bad = |ranks: &Ranks| ranks.rows.iter().filter(|row| row.verdict == Verdict::Unexplained).count();
+    ways.reduce(|best, next| if bad(&next) < bad(&best) { next } else { best }).unwrap_or_default()
 }
 
 /// Both directions of each rank, not yet judged.
@@ -133,6 +187,7 @@ fn rows(sums: &CubeProfile, wire: &Wire, tracer: Option<u32>) -> Vec<RankSums> {
             wire,
             tracer,
             missing_bytes: 0,
+            unidentified: Sums::default(),
             verdict: Verdict::Equal,
             causes: Vec::new(),
         }
@@ -241,6 +296,7 @@ fn judge(rows: &mut [RankSums], wire: &Wire, placement: &Placement, tolerance_pe
         if row.uncertain_bytes > 0 {
             causes.insert(Cause::Nonblocking);
         }
+        causes.extend(row.unidentified_cause(wire.is_identified(row.rank)));
         let known = match (lacking.odd.contains(&node), lacking.ports_explain_odd) {
             _ if is_exceeded => None,
             _ if least <= 0 => Some(None),
@@ -253,7 +309,7 @@ fn judge(rows: &mut [RankSums], wire: &Wire, placement: &Placement, tolerance_pe
         };
         if let Some(cause) = known {
             // What may be of collectives is not known to be missing.
-            row.missing_bytes = u64::try_from(least).unwrap_or(0);
+            row.missing_bytes = u64::try_from(least).unwrap_or(0).saturating_add(row.unidentified.bytes);
             causes.extend(cause);
         }
         row.verdict = match known {

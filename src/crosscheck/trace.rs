@@ -1,5 +1,6 @@
 //! What a trace of the application says, added up: the common form of OTF2 archives and plain tables.
 
+use super::eztrace;
 use super::moments::Moments;
 use foldhash::HashMap;
 use ibscope_parsers::tools::otf2_print::Collective;
@@ -8,8 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Streams that are kept apart by tag, some 100 bytes each. A program that gives each message a tag of its own would have any number.
 const MAX_STREAMS: usize = 1 << 19;
-/// Tags that are kept apart even then: those of eztrace's own messages.
-pub(super) const EZTRACE_TAGS: [i32; 2] = [17, 18];
 
 /// Everything that a trace says of communication.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +29,9 @@ pub struct Trace {
     pub collectives: BTreeMap<CollectiveKey, CollectiveSums>,
     /// One-sided operations by the rank that sends and the one that receives the bytes.
     pub rma: BTreeMap<(u32, u32), Sums>,
+    /// Messages that the tracer must have sent rank 0 itself, by sender: those of tag 17, and those of tag 18. eztrace's definitions prove them; of other
+    /// tracers none are known.
+    pub own: BTreeMap<u32, [Sums; 2]>,
     /// Events read.
     pub events: u64,
     /// Time of the first and last event, in nanoseconds of the trace's clock.
@@ -60,6 +62,17 @@ impl Tracer {
             Self::ScoreP(name) | Self::Other(name) => name,
             Self::Eztrace => "eztrace",
             Self::Table => "a table",
+        }
+    }
+
+    /// How point-to-point messages come into its traces.
+    pub(super) const fn how_to_record_messages(&self) -> &'static str {
+        match self {
+            Self::ScoreP(_) => {
+                "Score-P: is p2p among SCOREP_MPI_ENABLE_GROUPS, and does no filter exclude MPI_Send and the like?"
+            }
+            Self::Eztrace => "eztrace: was its module of the MPI library loaded (`eztrace -t openmpi` or `-t mpich`)?",
+            Self::Other(_) | Self::Table => "Does the tracer record MPI_Send and the like?",
         }
     }
 }
@@ -106,6 +119,18 @@ pub struct Sums {
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
+}
+
+impl Sums {
+    /// What is left of them without others.
+    pub(super) const fn less(self, other: Self) -> Self {
+        Self { messages: self.messages.saturating_sub(other.messages), bytes: self.bytes.saturating_sub(other.bytes) }
+    }
+
+    /// What is left of them without others; `None` where the others are more.
+    pub(super) fn checked_less(self, other: Self) -> Option<Self> {
+        Some(Self { messages: self.messages.checked_sub(other.messages)?, bytes: self.bytes.checked_sub(other.bytes)? })
+    }
 }
 
 impl std::ops::AddAssign for Sums {
@@ -193,9 +218,9 @@ impl Messages {
     }
 }
 
-/// Forgets a tag.
+/// Forgets a tag, but for those of eztrace's own messages.
 pub(super) fn fold(key: &mut StreamKey) {
-    key.tag = key.tag.filter(|tag| EZTRACE_TAGS.contains(tag));
+    key.tag = key.tag.filter(|tag| eztrace::TAGS.contains(tag));
 }
 
 /// Which calls of collective operations are added up.

@@ -1,20 +1,27 @@
 //! What the wire showed, by rank: the profile's streams and traffic.
 
 use super::trace::Sums;
-use crate::model::profile::StreamEnvelope;
+use crate::model::profile::{ConnectionRow, StreamEnvelope, StreamRow};
 use crate::model::{Kind, Profile, RankIndex, StreamSums};
 use ibscope_parsers::mpi::Operation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Messages and traffic between ranks.
+/// Ranks of the sender and the receiver, where they are identified.
+pub(super) type Ends = (Option<u32>, Option<u32>);
+
+/// Messages and traffic between ranks of one job.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wire {
     /// MPI messages by sender, receiver, envelope and operation.
     pub(super) streams: BTreeMap<(u32, u32, Option<StreamEnvelope>, Operation), StreamSums>,
     /// All traffic by sender and receiver.
     pub(super) traffic: BTreeMap<(u32, u32), Traffic>,
-    /// Point-to-point messages of which a rank is not known.
-    pub(super) unknown: Sums,
+    /// Point-to-point messages of which at least one rank is not identified.
+    pub(super) unidentified: BTreeMap<(Ends, Option<StreamEnvelope>), Sums>,
+    /// Messages of collective operations of which at least one rank is not identified.
+    pub(super) unidentified_collectives: Sums,
+    /// Ranks that are identified on at least one queue pair.
+    identified: BTreeSet<u32>,
 }
 
 /// All traffic from one rank to another.
@@ -36,29 +43,24 @@ fn add(sum: &mut u64, number: u64) {
 }
 
 impl Wire {
-    /// `None` where the profile has no streams.
-    pub(super) fn of(profile: &Profile) -> Option<Self> {
+    /// What the wire showed of a job. `None` where the profile has no streams.
+    pub(super) fn of(profile: &Profile, job: u32) -> Option<Self> {
         let ranks = RankIndex::of(profile);
-        let ends: Vec<Option<(u32, u32)>> = profile
-            .connections
-            .iter()
-            .map(|row| {
-                let ends = ranks.connection(row);
-                (row.kind == Kind::Data).then_some((ends.src?, ends.dst?))
-            })
-            .collect();
+        // Traffic that cannot be told from another job's may be this one's, of whichever rank.
+        let ends_in_job = |row: &ConnectionRow| match (row.kind, ranks.connection(row)) {
+            (Kind::Data, ends) if ends.job == Some(job) => Some((ends.src, ends.dst)),
+            (Kind::Data, ends) if ends.job.is_none() => Some((None, None)),
+            _ => None,
+        };
+        let ends: Vec<Option<Ends>> = profile.connections.iter().map(ends_in_job).collect();
+        let pairs: Vec<Option<(u32, u32)>> = ends.iter().map(|ends| ends.and_then(|(src, dst)| src.zip(dst))).collect();
         let mut wire = Self::default();
+        wire.identified.extend(ends.iter().flatten().flat_map(|(src, dst)| [*src, *dst]).flatten());
         for row in profile.streams.as_ref()? {
-            let Some(&ends) = ends.get(row.connection as usize) else { continue };
-            let sums = row.sums;
-            if let Some((src, dst)) = ends {
-                let key = (src, dst, row.envelope, row.operation);
-                wire.streams.entry(key).and_modify(|stream| stream.merge(sums)).or_insert(sums);
-            } else if row.operation == Operation::PointToPoint {
-                wire.unknown += Sums { messages: sums.messages, bytes: sums.mpi_bytes };
-            }
+            let Some(&Some(ends)) = ends.get(row.connection as usize) else { continue };
+            wire.add_stream(ends, row);
         }
-        for (row, pair) in profile.connections.iter().zip(&ends).filter_map(|(row, pair)| Some((row, (*pair)?))) {
+        for (row, pair) in profile.connections.iter().zip(&pairs).filter_map(|(row, pair)| Some((row, (*pair)?))) {
             let traffic = wire.traffic.entry(pair).or_default();
             add(&mut traffic.packets, row.traffic.packets);
             add(&mut traffic.wire_bytes, row.traffic.wire_bytes);
@@ -66,7 +68,7 @@ impl Wire {
             add(&mut traffic.retransmitted_wire_bytes, row.repeats.wire_bytes);
         }
         for row in &profile.health {
-            let Some(Some((src, dst))) = ends.get(row.connection as usize).copied() else { continue };
+            let Some(Some((src, dst))) = pairs.get(row.connection as usize).copied() else { continue };
             // Envelopes are in requests, wherever the data come from.
             let lost = row.health.lost_requests.saturating_add(row.health.open_psns);
             let traffic = wire.traffic.entry((src, dst)).or_default();
@@ -76,6 +78,29 @@ impl Wire {
             }
         }
         Some(wire)
+    }
+
+    fn add_stream(&mut self, ends: Ends, row: &StreamRow) {
+        let sums = Sums { messages: row.sums.messages, bytes: row.sums.mpi_bytes };
+        match (ends, row.operation) {
+            ((Some(src), Some(dst)), _) => {
+                let key = (src, dst, row.envelope, row.operation);
+                self.streams.entry(key).and_modify(|stream| stream.merge(row.sums)).or_insert(row.sums);
+            }
+            (_, Operation::PointToPoint) => *self.unidentified.entry((ends, row.envelope)).or_default() += sums,
+            _ => self.unidentified_collectives += sums,
+        }
+    }
+
+    /// Nothing but ranks that are identified.
+    #[cfg(test)]
+    pub(super) fn of_ranks(ranks: impl IntoIterator<Item = u32>) -> Self {
+        Self { identified: ranks.into_iter().collect(), ..Self::default() }
+    }
+
+    /// True where a queue pair is known to be this rank's.
+    pub(super) fn is_identified(&self, rank: u32) -> bool {
+        self.identified.contains(&rank)
     }
 
     /// Requests that the capture has missed of some pairs, at most.

@@ -9,7 +9,7 @@ use super::conclude::Finished;
 use super::spill;
 use super::{Error, Options};
 use crate::flow::Depth;
-use crate::model::{ConnectionRanks, MessageRow, Profile, RankIndex, RawMessage};
+use crate::model::{ConnectionRanks, MessageRow, Profile, RankIndex, RawMessage, UnknownJob};
 use crate::ranks::Detection;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -66,6 +66,23 @@ impl MessageStream {
     #[must_use]
     pub const fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    /// Leaves out inferred ranks.
+    pub fn leave_out_inferred(&mut self) {
+        self.profile.leave_out_inferred();
+        self.ranks = RankIndex::of(&self.profile);
+    }
+
+    /// Keeps the messages of one job, and its part of the profile.
+    pub fn only_job(&mut self, job: u32) -> Result<(), UnknownJob> {
+        let numbers = self.profile.only_job(job)?;
+        let kept = |connection: u32| numbers.get(connection as usize).copied().flatten();
+        for connection in self.sources.iter_mut().flat_map(|source| &mut source.connections) {
+            *connection = connection.and_then(kept);
+        }
+        self.ranks = RankIndex::of(&self.profile);
+        Ok(())
     }
 
     fn advance(&mut self, index: usize) -> io::Result<()> {

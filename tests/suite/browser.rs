@@ -68,7 +68,7 @@ fn printed(command: &str, profile: &Path) -> Cells {
     let row = |line: &str| {
         let mut fields = line.split(',').map(str::to_owned);
         let mut next = || fields.next().expect("field");
-        ((next(), next()), fields.collect())
+        ((next(), next()), fields.take(COLUMNS.len()).collect())
     };
     csv.lines().skip(1).map(row).collect()
 }
@@ -332,6 +332,7 @@ fn traced(profile: &Profile) -> Crosscheck {
             wire,
             tracer: Sums::default(),
             missing: Sums::default(),
+            unidentified: Sums::default(),
             beyond: Sums::default(),
             verdict: if lacks { Verdict::Unexplained } else { Verdict::Equal },
             causes: Vec::new(),
@@ -345,12 +346,16 @@ fn traced(profile: &Profile) -> Crosscheck {
         trace: "large.csv".to_owned(),
         tracer: "a table".to_owned(),
         events: 0,
+        job: 1,
+        jobs: 1,
         placement: "the table",
         traffic: crosscheck::Traffic::default(),
         nodes: BTreeMap::new(),
+        not_identified: BTreeSet::new(),
         tolerance_percent: 0.0,
         pairs: profile.connections.iter().enumerate().map(pair).collect(),
         ranks: Vec::new(),
+        unidentified: Vec::new(),
         clocks: Clocks::default(),
         collective_calls: Vec::new(),
         collectives: Vec::new(),

@@ -121,3 +121,57 @@ fn captures_are_refused() {
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
     assert!(ran.stderr.contains("analyze -o"), "{}", ran.stderr);
 }
+
+/// The same program with two ranks per node and with one: LID 16 + N is node N.
+#[test]
+fn another_placement_is_named() {
+    let folder = tempfile::tempdir().expect("folder");
+    let runs = ["ompi-rc-mixed-2x2", "ompi-rc-notrace-mixed-4x1"].map(runs::named);
+    let [a, b] = ["a.ibp", "b.ibp"];
+    let [a, b] = [(a, &runs[0]), (b, &runs[1])].map(|(name, run)| profile(folder.path(), name, &run.sink()));
+    let nodes = runs.each_ref().map(runs::Run::node_of_rank);
+    let moved: Vec<(u32, String, String)> = nodes[0]
+        .iter()
+        .filter(|(rank, node)| nodes[1][rank] != **node)
+        .map(|(rank, node)| (*rank, (16 + node).to_string(), (16 + nodes[1][rank]).to_string()))
+        .collect();
+    assert_eq!(moved.len(), 3, "all but rank 0");
+    let document: serde_json::Value =
+        serde_json::from_str(&result(&["compare", "--format", "json"], &[&a, &b])).expect("json");
+    let expected: Vec<serde_json::Value> = moved
+        .iter()
+        .map(|(rank, in_a, in_b)| serde_json::json!({ "rank": rank.to_string(), "a": in_a, "b": in_b }))
+        .collect();
+    let placement = &document["placement"];
+    assert_eq!((&placement["ranks"], &placement["moved"]), (&serde_json::json!(4), &serde_json::json!(expected)));
+    // 0 and 1, 2 and 3, both ways.
+    assert_eq!(placement["pairs_on_one_node"], serde_json::json!([4, 0]));
+    let total = rows(&a, &b, "total");
+    assert_eq!(
+        total[&(",,,,".to_owned(), "pairs_on_one_node".to_owned())],
+        (Some(4.0), Some(0.0), "differs".to_owned())
+    );
+    let in_csv: Vec<String> = rows(&a, &b, "placement").into_keys().map(|(labels, _)| labels).collect();
+    assert_eq!(in_csv, [",,,1,", ",,,2,", ",,,3,"]);
+    let text = result(&["compare"], &[&a, &b]);
+    let sentence = "The placement differs: 3 of 4 ranks are on another node:\nrank 1 (17 in A, 18 in B),";
+    assert!(text.contains(sentence), "{text}");
+    let page = folder.path().join("page.html");
+    result(&["report", "-o", page.to_str().expect("path"), "--compare", b.to_str().expect("path")], &[&a]);
+    assert!(std::fs::read_to_string(page).expect("page").contains("The placement differs: 3 of 4 ranks"));
+    assert!(!result(&["compare"], &[&a, &a]).contains("placement"));
+}
+
+/// A node is the same one where one profile alone knows its name.
+#[test]
+fn names_alone_are_no_other_placement() {
+    let folder = tempfile::tempdir().expect("folder");
+    let capture = sample("ucx-rc-mixed-4x1");
+    let plain = profile(folder.path(), "plain.ibp", &capture);
+    let named = folder.path().join("named.ibp");
+    let hosts = crate::tools::samples_folder().join("hosts-native.csv");
+    let hosts = hosts.to_str().expect("path");
+    result(&["analyze", "--hosts", hosts, "-o", named.to_str().expect("path")], &[&capture]);
+    assert!(!result(&["compare"], &[&plain, &named]).contains("placement"));
+    assert!(rows(&plain, &named, "placement").is_empty());
+}

@@ -2,14 +2,16 @@
 
 mod archives;
 mod constructed;
+mod eztrace;
 mod hostile;
 mod lossy;
 mod profiles;
 mod recorded;
+mod unidentified;
 mod volume;
 
 use crate::runs::Run;
-use ibscope::crosscheck::{self, Crosscheck, CrosscheckError, Options, Placement, Singles, Trace, otf2};
+use ibscope::crosscheck::{self, Crosscheck, CrosscheckError, Options, Singles, Trace, otf2};
 use ibscope::model::Profile;
 use ibscope::pipeline;
 use serde_json::{Value, json};
@@ -31,7 +33,7 @@ fn read(path: &Path) -> Trace {
 
 /// Compares with a profile alone.
 fn with_profile(trace: &Trace, profile: &Profile) -> Result<Crosscheck, CrosscheckError> {
-    crosscheck::crosscheck(trace, profile, &Singles::default(), &Placement::of(trace, profile), &Options::default())
+    crosscheck::crosscheck(trace, profile, &Singles::default(), None, &Options::default())
 }
 
 /// Compares with captures, of which all messages are known.
@@ -42,8 +44,7 @@ fn with_captures(trace: &Trace, captures: &[PathBuf]) -> Crosscheck {
     let mut singles = Singles::new(with_rdma);
     stream.by_ref().for_each(|row| singles.add(&row.expect("row")));
     let profile = stream.profile();
-    let placement = Placement::of(trace, profile);
-    crosscheck::crosscheck(trace, profile, &singles.sorted(), &placement, &Options::default()).expect("compared")
+    crosscheck::crosscheck(trace, profile, &singles.sorted(), None, &Options::default()).expect("compared")
 }
 
 /// A send that a program noted itself: time, sender, receiver, tag, bytes.

@@ -17,11 +17,7 @@ pub(crate) fn all() -> Vec<Run> {
         .expect("samples/runs")
         .map(|entry| entry.expect("entry").path())
         .filter(|path| path.is_dir())
-        .map(|folder| Run {
-            name: folder.file_name().expect("name").to_string_lossy().into_owned(),
-            nodes: (1..=9).take_while(|node| folder.join(format!("node{node}.pcap.zst")).exists()).count() as u8,
-            folder,
-        })
+        .map(at)
         .collect();
     runs.sort_by(|a, b| a.name.cmp(&b.name));
     assert_eq!(runs.len(), 32, "recorded runs");
@@ -31,6 +27,21 @@ pub(crate) fn all() -> Vec<Run> {
 /// The run of this name.
 pub(crate) fn named(name: &str) -> Run {
     all().into_iter().find(|run| run.name == name).expect("a recorded run")
+}
+
+/// The run of this name of the second set, `samples/runs2`.
+pub(crate) fn of_second_set(name: &str) -> Run {
+    let run = at(Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/runs2").join(name));
+    assert!(run.nodes > 0, "{name} is a recorded run");
+    run
+}
+
+fn at(folder: PathBuf) -> Run {
+    Run {
+        name: folder.file_name().expect("name").to_string_lossy().into_owned(),
+        nodes: (1..=9).take_while(|node| folder.join(format!("node{node}.pcap.zst")).exists()).count() as u8,
+        folder,
+    }
 }
 
 fn root() -> PathBuf {

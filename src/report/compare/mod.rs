@@ -11,11 +11,13 @@
 
 mod courses;
 mod intervals;
+mod placement;
 mod write;
 
 pub use courses::{Course, courses};
+pub use placement::{MovedRank, Placements};
 pub use write::{csv, json, table};
-pub(super) use write::{name, texts};
+pub(super) use write::{name, placement, texts};
 
 use super::ReportError;
 use super::health;
@@ -23,9 +25,9 @@ use super::latency::{Apart, Key, latencies};
 use super::matrix::{self, Cell, Selection};
 use super::rates::{self, VALUES};
 use super::totals::Totals;
-use super::who::{By, Label};
+use super::who::{By, Jobs, Label};
 use crate::model::profile::Traffic;
-use crate::model::{Histogram, Profile};
+use crate::model::{Histogram, JobRank, Profile};
 use ibscope_parsers::Endpoint;
 use intervals::{Bounds, bounds, share_longer};
 use std::collections::BTreeMap;
@@ -90,6 +92,11 @@ impl Pairing {
             _ => Verdict::OneOnly,
         };
         Self { value, values: [a, b].map(|count| count.map(|count| count as f64)), bounds: [None, None], verdict }
+    }
+
+    /// What differs and is no number.
+    const fn differing(value: &'static str) -> Self {
+        Self { value, values: [None; 2], bounds: [None, None], verdict: Verdict::Differs }
     }
 
     fn rate(value: &'static str, values: [Option<f64>; 2]) -> Self {
@@ -177,6 +184,8 @@ pub struct Comparison {
     pub names: [String; 2],
     /// What pairs are of.
     pub by: By,
+    /// Where the ranks are.
+    pub placements: Placements,
     /// Sums.
     pub totals: Vec<Pairing>,
     /// Pairs, those with most difference first.
@@ -196,10 +205,12 @@ pub fn compare(profiles: [&Profile; 2], names: [String; 2], by: Option<By>) -> R
     let know_ranks = profiles.iter().all(|profile| !profile.ranks.is_empty());
     let by = by.unwrap_or(if know_ranks { By::Rank } else { By::Endpoint });
     let (rates, windows_ns) = compare_rates(profiles)?;
+    let placements = placement::placements(profiles);
     Ok(Comparison {
         names,
         by,
-        totals: totals(profiles),
+        totals: totals(profiles, &placements),
+        placements,
         pairs: pairs(profiles, by, Selection::All),
         times: times(profiles),
         rates,
@@ -208,7 +219,7 @@ pub fn compare(profiles: [&Profile; 2], names: [String; 2], by: Option<By>) -> R
     })
 }
 
-fn totals(profiles: [&Profile; 2]) -> Vec<Pairing> {
+fn totals(profiles: [&Profile; 2], placements: &Placements) -> Vec<Pairing> {
     let sums = profiles.map(Totals::of);
     let count = |value, of: fn(&Totals<'_>) -> u64| Pairing::count(value, Some(of(&sums[0])), Some(of(&sums[1])));
     let of = |value, get: fn(&Traffic) -> u64| {
@@ -220,12 +231,15 @@ fn totals(profiles: [&Profile; 2]) -> Vec<Pairing> {
         Some(last.abs_diff(first) as f64)
     };
     let ranks = profiles.map(|profile| {
-        let ranks: std::collections::BTreeSet<u32> = profile.ranks.iter().map(|row| row.rank).collect();
+        let ranks: std::collections::BTreeSet<(u32, u32)> =
+            profile.ranks.iter().map(|row| (row.job, row.rank)).collect();
         Some(ranks.len() as u64)
     });
+    let on_one_node = placements.pairs_on_one_node;
     vec![
         Pairing::rate("time_ns", profiles.map(span)),
         Pairing::count("ranks", ranks[0], ranks[1]),
+        Pairing::count("pairs_on_one_node", Some(on_one_node[0]), Some(on_one_node[1])),
         count("connections", |totals| totals.connections),
         of("packets", |traffic| traffic.packets),
         of("wire_bytes", |traffic| traffic.wire_bytes),
@@ -245,6 +259,9 @@ pub fn pairs(profiles: [&Profile; 2], by: By, selection: Selection) -> Vec<PairT
     let name = |endpoint: &Endpoint| profiles.iter().find_map(|profile| profile.names.get(endpoint).cloned());
     let label = |label: &Label| match label {
         Label::Endpoint(endpoint, _) => Label::Endpoint(*endpoint, name(endpoint)),
+        // The job of each side has a number of its own.
+        Label::Rank(JobRank { rank, .. }, Jobs::One) => Label::only(*rank),
+        Label::Unknown(_, Jobs::One) => Label::Unknown(1, Jobs::One),
         other => other.clone(),
     };
     let mut table: BTreeMap<(Label, Label), [Cell; 2]> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! A comparison as a table for people, csv and JSON.
 
-use super::{Comparison, Pairing, Times, Verdict};
+use super::{Comparison, MovedRank, Pairing, Placements, Times, Verdict};
 use crate::report::columns::columns;
 use crate::report::latency::time;
 use crate::report::units::{bytes, bytes_per_second, group, per_second, span};
@@ -22,7 +22,8 @@ const COLUMNS: &str = "section,interval,verb,from_bytes,src,dst,value,a,b,differ
 #[must_use]
 pub fn table(comparison: &Comparison) -> String {
     let [a, b] = &comparison.names;
-    let mut text = format!("A  {a}\nB  {b}\n\n{}", totals(comparison));
+    let placement = placement(&comparison.placements).map(|text| format!("{text}\n\n")).unwrap_or_default();
+    let mut text = format!("A  {a}\nB  {b}\n\n{placement}{}", totals(comparison));
     text.push_str(&pairs(comparison));
     text.push_str(&times(comparison));
     text.push_str(&health(comparison));
@@ -31,6 +32,20 @@ pub fn table(comparison: &Comparison) -> String {
          between these two captures; what differs from run to run takes several runs of each.\n",
     );
     text
+}
+
+/// What differs in where the ranks are; `None` where nothing does.
+pub(in crate::report) fn placement(placements: &Placements) -> Option<String> {
+    let Placements { ranks, moved, .. } = placements;
+    let told = |MovedRank { rank, nodes: [a, b] }: &MovedRank| format!("rank {rank} ({a} in A, {b} in B)");
+    let mut all: Vec<String> = moved.iter().take(MOST).map(told).collect();
+    if moved.len() > MOST {
+        all.push(format!("{} more, which json has", group((moved.len() - MOST) as u64)));
+    }
+    (!moved.is_empty()).then(|| {
+        let (moved, ranks) = (group(moved.len() as u64), group(*ranks as u64));
+        format!("The placement differs: {moved} of {ranks} ranks are on another node:\n{}.", all.join(",\n"))
+    })
 }
 
 /// A number for people, by the unit in its name.
@@ -220,6 +235,10 @@ pub fn csv(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
     for pairing in &comparison.totals {
         row("total", NONE, pairing.value, pairing, None)?;
     }
+    for moved in &comparison.placements.moved {
+        let labels = format!(",,,{},", moved.rank);
+        row("placement", &labels, "moved", &Pairing::differing("moved"), None)?;
+    }
     for (what, pairing) in &comparison.rates {
         row("rate", NONE, &format!("{}_per_s_{what}", pairing.value), pairing, None)?;
     }
@@ -264,12 +283,16 @@ pub fn json(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
         |pair| json!({ "src": pair.pair.0.to_string(), "dst": pair.pair.1.to_string(), "values": all(&pair.values()) }),
     );
     let times = comparison.times.iter().map(|times| {
-        let mut object = Value::Object(times.key.json());
-        object["samples"] = json!(times.samples);
-        object["longer_in_b"] = json!(times.longer_in_b);
-        object["quantiles"] = json!(all(&times.quantiles));
+        let mut object = times.key.json();
+        // All pairs are together, of whatever job.
+        object.remove("job");
+        object.insert("samples".to_owned(), json!(times.samples));
+        object.insert("longer_in_b".to_owned(), json!(times.longer_in_b));
+        object.insert("quantiles".to_owned(), json!(all(&times.quantiles)));
         object
     });
+    let moved = comparison.placements.moved.iter();
+    let moved = moved.map(|MovedRank { rank, nodes: [a, b] }| json!({ "rank": rank.to_string(), "a": a, "b": b }));
     let document = json!({
         "schema": "ibscope compare",
         "version": 1,
@@ -278,6 +301,11 @@ pub fn json(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
         "by": if comparison.by == By::Rank { "rank" } else { "endpoint" },
         "confidence": 0.99,
         "windows_ns": comparison.windows_ns,
+        "placement": {
+            "ranks": comparison.placements.ranks,
+            "moved": moved.collect::<Vec<_>>(),
+            "pairs_on_one_node": comparison.placements.pairs_on_one_node,
+        },
         "totals": all(&comparison.totals),
         "rates": rates.collect::<Vec<_>>(),
         "health": all(&comparison.health),

@@ -7,9 +7,9 @@ mod views;
 
 pub use table::table;
 pub(super) use table::{called, delays, lines, operations, sentences};
-pub use views::{calls_csv, clocks_csv, delays_csv, differences_csv, one_sided_csv};
+pub use views::{calls_csv, clocks_csv, delays_csv, differences_csv, one_sided_csv, unidentified_csv};
 
-use crate::crosscheck::{Cause, Crosscheck, Pair, Verdict};
+use crate::crosscheck::{Cause, Crosscheck, Outcome, Pair, Verdict};
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -20,6 +20,15 @@ pub fn counts(crosscheck: &Crosscheck) -> [(Verdict, usize); 4] {
     [Verdict::Equal, Verdict::Explained, Verdict::Tolerated, Verdict::Unexplained]
         .map(|verdict| (verdict, count(verdict)))
 }
+
+/// Pairs of each outcome, the worst last; none of a profile of sums.
+pub(super) fn outcomes(crosscheck: &Crosscheck) -> [(Outcome, usize); 6] {
+    let count = |outcome| crosscheck.pairs.iter().filter(|pair| pair.outcome() == outcome).count();
+    Outcome::ALL.map(|outcome| (outcome, count(outcome)))
+}
+
+/// What names the ranks that are not identified.
+pub(super) const NAME_RANKS: &str = "ibscope ranks, --rankmap";
 
 /// True where everything is equal or explained.
 #[must_use]
@@ -37,6 +46,15 @@ fn causes(causes: &[Cause], separator: &str) -> String {
     causes.iter().map(|cause| cause.text()).collect::<Vec<_>>().join(separator)
 }
 
+/// A verdict for people: the causes alone where they explain everything.
+fn result(verdict: Verdict, all: &[Cause]) -> String {
+    match (verdict, all.is_empty()) {
+        (_, true) => verdict.name().to_owned(),
+        (Verdict::Explained, false) => causes(all, ", "),
+        (_, false) => format!("{}; {}", verdict.name(), causes(all, ", ")),
+    }
+}
+
 /// One row per pair of ranks, point-to-point; then those of collective operations, told by `operation`. Of a profile of sums, two rows per rank.
 pub fn csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
     if !crosscheck.ranks.is_empty() {
@@ -45,16 +63,26 @@ pub fn csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "operation,src,dst,verdict,causes,trace_messages,trace_bytes,wire_messages,wire_mpi_bytes,tracer_messages,tracer_bytes,missing_messages,\
-         missing_bytes,excess_messages,excess_bytes,wire_bytes,payload_bytes,retransmitted_wire_bytes"
+         missing_bytes,excess_messages,excess_bytes,wire_bytes,payload_bytes,retransmitted_wire_bytes,unidentified_messages,unidentified_bytes"
     )?;
     for pair in &crosscheck.pairs {
         let Pair {
-            src, dst, trace, wire, tracer, missing, wire_bytes, payload_bytes, retransmitted_wire_bytes, ..
+            src,
+            dst,
+            trace,
+            wire,
+            tracer,
+            missing,
+            unidentified,
+            wire_bytes,
+            payload_bytes,
+            retransmitted_wire_bytes,
+            ..
         } = pair;
         let (messages, bytes) = pair.excess();
         writeln!(
             out,
-            "point-to-point,{src},{dst},{},{},{},{},{},{},{},{},{},{},{messages},{bytes},{wire_bytes},{payload_bytes},{retransmitted_wire_bytes}",
+            "point-to-point,{src},{dst},{},{},{},{},{},{},{},{},{},{},{messages},{bytes},{wire_bytes},{payload_bytes},{retransmitted_wire_bytes},{},{}",
             pair.verdict.name(),
             causes(&pair.causes, ";"),
             trace.messages,
@@ -65,12 +93,14 @@ pub fn csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
             tracer.bytes,
             missing.messages,
             missing.bytes,
+            unidentified.messages,
+            unidentified.bytes,
         )?;
     }
     for row in &crosscheck.collectives {
         writeln!(
             out,
-            "{},{},{},,,,{},{},{},{},{},,,,,,,",
+            "{},{},{},,,,{},{},{},{},{},,,,,,,,,",
             row.operation,
             row.src,
             row.dst,

@@ -1,7 +1,7 @@
 //! Sums by rank, where a profile stands in for the trace.
 
-use super::causes;
 use super::rows::{MOST_PAIRS, signed};
+use super::{causes, result};
 use crate::crosscheck::{CollectiveCalls, Crosscheck, Direction, RankSums, Sums};
 use crate::report::columns::columns;
 use crate::report::units::{bytes, group};
@@ -14,8 +14,8 @@ pub(super) fn table(text: &mut String, crosscheck: &Crosscheck) {
     if crosscheck.ranks.is_empty() {
         return;
     }
-    let header = ["rank", "", "calls", "messages on the wire", "bytes", "on the wire", "differ", "verdict", ""];
-    let mut table = columns(&header, [0, 2, 3, 4, 5, 6]);
+    let header = ["rank", "", "calls", "messages", "bytes", "differ", "result"];
+    let mut table = columns(&header, [0, 2, 3, 4, 5]);
     let mut rows: Vec<&RankSums> = crosscheck.ranks.iter().collect();
     if rows.len() > 2 * MOST_PAIRS {
         // The worst first; else as they are.
@@ -32,10 +32,8 @@ pub(super) fn table(text: &mut String, crosscheck: &Crosscheck) {
             row.calls.map_or_else(|| "unknown".to_owned(), group),
             group(row.wire.messages),
             format!("{}{or_more}", group(row.trace_bytes)),
-            group(row.wire.bytes),
             signed(row.wire.bytes, row.trace_bytes),
-            row.verdict.name().to_owned(),
-            causes(&row.causes, ", "),
+            result(row.verdict, &row.causes),
         ]);
     }
     let _ = writeln!(text, "{}", table.trim_fmt());
@@ -43,12 +41,14 @@ pub(super) fn table(text: &mut String, crosscheck: &Crosscheck) {
         let _ = writeln!(text, "... and {} more: csv and json have all", group((rows.len() - 2 * MOST_PAIRS) as u64));
     }
     let sent = crosscheck.ranks.iter().filter(|row| row.direction == Direction::Sent);
-    let missing_bytes = sent.fold(0_u64, |sum, row| sum.saturating_add(row.missing_bytes));
+    let missing_bytes =
+        sent.fold(0_u64, |sum, row| sum.saturating_add(row.missing_bytes.saturating_sub(row.unidentified.bytes)));
     if missing_bytes > 0 {
         let _ = writeln!(
             text,
-            "\nA profile has sums of each rank, not whom it talked to. {} that were sent are not on the wire, which is explained where a node's sends lack as much\n\
-             as its receives. The trace (traces.otf2) tells pairs.",
+            "\nA profile has sums of each rank, not whom it talked to. {} that were sent are\n\
+             not on the wire, which is explained where a node's sends lack as much as its\n\
+             receives. The trace (traces.otf2) tells pairs.",
             bytes(missing_bytes)
         );
     }
@@ -75,7 +75,7 @@ pub(super) fn collectives(text: &mut String, crosscheck: &Crosscheck) {
     if operations.is_empty() {
         return;
     }
-    let header = ["collective", "calls", "sent", "received", "messages", "on the wire", "of which the tracer's"];
+    let header = ["collective", "calls", "sent", "received", "messages", "bytes", "tracer's"];
     let mut table = columns(&header, 1..7);
     for (operation, Row { called: [calls, sent, received], wire, tracer }) in operations {
         let tracer = if tracer.messages == 0 { String::new() } else { bytes(tracer.bytes) };
@@ -83,20 +83,24 @@ pub(super) fn collectives(text: &mut String, crosscheck: &Crosscheck) {
         table.add_row([operation.to_owned(), group(calls), sent, received, group(wire.messages), on_wire, tracer]);
     }
     let _ = writeln!(text, "{}\n", table.trim_fmt());
-    text.push_str("Sent and received as the tracer counts it, and between ranks on different nodes: an algorithm moves it, so they need not be equal.\n");
+    text.push_str(
+        "Sent and received as the tracer counts, and on the wire (the tracer's own included)\n\
+         between ranks on different nodes. An algorithm may move bytes over other ranks, so\n\
+         they need not be equal.\n",
+    );
 }
 
 /// The ranks with everything, for programs.
 pub(super) fn csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
-        "rank,direction,verdict,causes,calls,trace_bytes,uncertain_bytes,wire_messages,wire_mpi_bytes,tracer_messages,tracer_bytes,missing_bytes"
+        "rank,direction,verdict,causes,calls,trace_bytes,uncertain_bytes,wire_messages,wire_mpi_bytes,tracer_messages,tracer_bytes,missing_bytes,unidentified_messages,unidentified_bytes"
     )?;
     for row in &crosscheck.ranks {
-        let RankSums { rank, trace_bytes, uncertain_bytes, wire, tracer, missing_bytes, .. } = row;
+        let RankSums { rank, trace_bytes, uncertain_bytes, wire, tracer, missing_bytes, unidentified, .. } = row;
         writeln!(
             out,
-            "{rank},{},{},{},{},{trace_bytes},{uncertain_bytes},{},{},{},{},{missing_bytes}",
+            "{rank},{},{},{},{},{trace_bytes},{uncertain_bytes},{},{},{},{},{missing_bytes},{},{}",
             row.direction.name(),
             row.verdict.name(),
             causes(&row.causes, ";"),
@@ -105,6 +109,8 @@ pub(super) fn csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()
             wire.bytes,
             tracer.messages,
             tracer.bytes,
+            unidentified.messages,
+            unidentified.bytes,
         )?;
     }
     Ok(())

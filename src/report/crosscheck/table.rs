@@ -1,8 +1,8 @@
 //! The table for people: what agrees in a few lines, what does not in full.
 
 use super::rows::{MOST_PAIRS, signed};
-use super::{agrees, causes, counts, sums};
-use crate::crosscheck::{Cause, Clocks, CollectivePair, Crosscheck, Difference, Pair, Sums, Traffic};
+use super::{NAME_RANKS, agrees, counts, result, sums};
+use crate::crosscheck::{Cause, Clocks, CollectivePair, Crosscheck, Difference, Pair, Sums, Traffic, Unidentified};
 use crate::report::columns::columns;
 use crate::report::units::{bytes, group, span, utc};
 use serde::Serialize;
@@ -19,6 +19,7 @@ pub fn table(crosscheck: &Crosscheck) -> String {
     head(&mut text, crosscheck);
     pairs(&mut text, crosscheck);
     sums::table(&mut text, crosscheck);
+    unidentified(&mut text, crosscheck);
     differences(&mut text, crosscheck);
     if crosscheck.ranks.is_empty() {
         collectives(&mut text, crosscheck);
@@ -55,6 +56,13 @@ pub(in crate::report) fn lines(crosscheck: &Crosscheck) -> Vec<(&'static str, St
         ("placement", format!("{} ranks on {} nodes, as {placement} says", nodes.len(), hosts.len())),
         (if crosscheck.ranks.is_empty() { "pairs" } else { "sums" }, all),
     ];
+    let together = pairs_on_one_node(crosscheck);
+    if together > 0 {
+        lines.insert(2, ("same node", format!("{} pairs of ranks: not on the wire", group(together))));
+    }
+    if crosscheck.jobs > 1 {
+        lines.insert(1, ("job", format!("{} of {} in the capture", crosscheck.job, crosscheck.jobs)));
+    }
     let Traffic { mpi_bytes, wire_bytes, retransmitted_wire_bytes, .. } = crosscheck.traffic;
     if mpi_bytes > 0 && wire_bytes > 0 {
         let share = (wire_bytes as f64 - mpi_bytes as f64) * 100.0 / mpi_bytes as f64;
@@ -68,38 +76,67 @@ pub(in crate::report) fn lines(crosscheck: &Crosscheck) -> Vec<(&'static str, St
             format!("{wire} for {mpi} of MPI: {share:+.1} % (headers, acknowledgements{again})"),
         ));
     }
-    let all_causes =
-        crosscheck.pairs.iter().map(|pair| &pair.causes).chain(crosscheck.ranks.iter().map(|sums| &sums.causes));
-    let is_part = all_causes.flatten().any(|cause| *cause == Cause::NotCaptured);
-    let result = match (agrees(crosscheck), is_part) {
-        _ if verdicts.is_empty() => "nothing point-to-point was compared",
-        (true, false) => "the wire and the trace agree",
-        (true, true) => "the wire and the trace agree, as far as ports were captured",
-        (false, _) => "the wire and the trace DIFFER",
+    let has = |is_it: fn(Cause) -> bool| causes_of_all(crosscheck).any(is_it);
+    let parts = [
+        has(|cause| cause == Cause::NotCaptured).then_some("ports were captured"),
+        has(Cause::is_not_identified).then_some("ranks are identified"),
+    ];
+    let parts: Vec<&str> = parts.into_iter().flatten().collect();
+    let result = match (agrees(crosscheck), parts.is_empty()) {
+        _ if verdicts.is_empty() => "nothing point-to-point was compared".to_owned(),
+        (true, true) => "the wire and the trace agree".to_owned(),
+        (true, false) => format!("the wire and the trace agree, as far as {}", parts.join(" and ")),
+        (false, _) => "the wire and the trace DIFFER".to_owned(),
     };
-    lines.push(("result", result.to_owned()));
+    lines.push(("result", result));
     lines
+}
+
+fn causes_of_all(crosscheck: &Crosscheck) -> impl Iterator<Item = Cause> {
+    let of_pairs = crosscheck.pairs.iter().map(|pair| &pair.causes);
+    of_pairs.chain(crosscheck.ranks.iter().map(|sums| &sums.causes)).flatten().copied()
+}
+
+/// How many pairs of ranks share a node.
+fn pairs_on_one_node(crosscheck: &Crosscheck) -> u64 {
+    let mut ranks: BTreeMap<&String, u64> = BTreeMap::new();
+    crosscheck.nodes.values().for_each(|node| *ranks.entry(node).or_default() += 1);
+    ranks.values().map(|ranks| ranks * (ranks - 1)).sum()
+}
+
+/// What is on the wire without a rank, and what it explains.
+fn unidentified(text: &mut String, crosscheck: &Crosscheck) {
+    if crosscheck.unidentified.is_empty() {
+        return;
+    }
+    text.push_str("On the wire with a rank that is not identified, and what that explains:\n");
+    let header = ["from", "to", "messages", "explaining", "bytes", "explaining"];
+    let mut table = columns(&header, 0..6);
+    let rank = |rank: Option<u32>| rank.map_or_else(|| "?".to_owned(), |rank| rank.to_string());
+    for Unidentified { src, dst, wire, explaining } in crosscheck.unidentified.iter().take(MOST_PAIRS) {
+        table.add_row([
+            rank(*src),
+            rank(*dst),
+            group(wire.messages),
+            group(explaining.messages),
+            group(wire.bytes),
+            group(explaining.bytes),
+        ]);
+    }
+    let _ = writeln!(text, "{}", table.trim_fmt());
+    if crosscheck.unidentified.len() > MOST_PAIRS {
+        let more = crosscheck.unidentified.len() - MOST_PAIRS;
+        let _ = writeln!(text, "... and {} more: --view unidentified and json have all", group(more as u64));
+    }
+    let _ = writeln!(text, "To list the queue pairs without a rank, and to name them: {NAME_RANKS}\n");
 }
 
 fn pairs(text: &mut String, crosscheck: &Crosscheck) {
     if crosscheck.pairs.is_empty() {
         return;
     }
-    let header = [
-        "from",
-        "to",
-        "messages",
-        "on the wire",
-        "differ",
-        "bytes",
-        "on the wire",
-        "differ",
-        "%",
-        "all traffic",
-        "verdict",
-        "",
-    ];
-    let mut table = columns(&header, 0..10);
+    let header = ["from", "to", "messages", "wire", "bytes", "differ", "result"];
+    let mut table = columns(&header, 0..6);
     let mut rows: Vec<&Pair> = crosscheck.pairs.iter().collect();
     // The worst first; else as they are.
     rows.sort_by_key(|pair| std::cmp::Reverse(pair.verdict));
@@ -107,21 +144,15 @@ fn pairs(text: &mut String, crosscheck: &Crosscheck) {
         rows.sort_by_key(|pair| (pair.src, pair.dst));
     }
     for pair in rows.iter().take(MOST_PAIRS) {
-        let Pair { src, dst, trace, wire, .. } = pair;
-        let all = if pair.wire_bytes == 0 { String::new() } else { bytes(pair.wire_bytes) };
+        let Pair { src, dst, trace, wire, verdict, .. } = pair;
         table.add_row([
             src.to_string(),
             dst.to_string(),
             group(trace.messages),
             group(wire.messages),
-            signed(wire.messages, trace.messages),
             group(trace.bytes),
-            group(wire.bytes),
             signed(wire.bytes, trace.bytes),
-            percent(wire.bytes, trace.bytes),
-            all,
-            pair.verdict.name().to_owned(),
-            causes(&pair.causes, ", "),
+            result(*verdict, &pair.causes),
         ]);
     }
     let _ = writeln!(text, "{}", table.trim_fmt());
@@ -129,13 +160,6 @@ fn pairs(text: &mut String, crosscheck: &Crosscheck) {
         let _ = writeln!(text, "... and {} more pairs: csv and json have all", group((rows.len() - MOST_PAIRS) as u64));
     }
     text.push('\n');
-}
-
-fn percent(wire: u64, trace: u64) -> String {
-    if trace == 0 || wire == trace {
-        return String::new();
-    }
-    format!("{:+.2}", (wire as f64 - trace as f64) * 100.0 / trace as f64)
 }
 
 fn differences(text: &mut String, crosscheck: &Crosscheck) {
@@ -157,11 +181,12 @@ fn differences(text: &mut String, crosscheck: &Crosscheck) {
 pub(in crate::report) fn sentences(crosscheck: &Crosscheck) -> (Vec<String>, usize) {
     let all =
         || crosscheck.pairs.iter().flat_map(|pair| pair.differences.iter().map(move |difference| (pair, difference)));
-    let sentences = all().take(MOST_DIFFERENCES).map(|(pair, difference)| sentence(pair, difference)).collect();
+    let sentences =
+        all().take(MOST_DIFFERENCES).map(|(pair, difference)| sentence(crosscheck, pair, difference)).collect();
     (sentences, all().count().saturating_sub(MOST_DIFFERENCES))
 }
 
-fn sentence(pair: &Pair, difference: &Difference) -> String {
+fn sentence(crosscheck: &Crosscheck, pair: &Pair, difference: &Difference) -> String {
     let Difference { tag, communicators, contexts, trace, wire } = difference;
     let tag = tag.map_or_else(|| "all tags".to_owned(), |tag| format!("tag {tag}"));
     let over = if communicators.is_empty() { String::new() } else { format!(" over {}", communicators.join(" and ")) };
@@ -172,11 +197,22 @@ fn sentence(pair: &Pair, difference: &Difference) -> String {
     let what = if trace.messages == 0 {
         format!("{} on the wire are not in the trace", sums(wire))
     } else if wire.messages == 0 {
-        format!("{} of the trace are not on the wire", sums(trace))
+        format!("{} of the trace are not on the wire{}", sums(trace), not_identified(crosscheck, pair))
     } else {
         format!("the trace has {}, the wire {}", sums(trace), sums(wire))
     };
     format!("rank {} to {}, {tag}{over}{context}: {what}", pair.src, pair.dst)
+}
+
+/// Which rank of a pair is identified nowhere on the wire.
+fn not_identified(crosscheck: &Crosscheck, pair: &Pair) -> String {
+    let ranks = [pair.src, pair.dst].into_iter().filter(|rank| crosscheck.not_identified.contains(rank));
+    let ranks: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
+    match ranks.len() {
+        0 => String::new(),
+        1 => format!(", where rank {} is not identified", ranks[0]),
+        _ => format!(", where ranks {} are not identified", ranks.join(" and ")),
+    }
 }
 
 /// What ranks of different nodes promise each other by an operation, and what went between them.
@@ -217,16 +253,7 @@ fn collectives(text: &mut String, crosscheck: &Crosscheck) {
     if operations.is_empty() {
         return;
     }
-    let header = [
-        "collective",
-        "calls",
-        "pairs",
-        "promised",
-        "pairs on the wire",
-        "messages",
-        "on the wire",
-        "of which the tracer's",
-    ];
+    let header = ["collective", "calls", "pairs", "promised", "wire pairs", "messages", "bytes", "tracer's"];
     let mut table = columns(&header, 1..8);
     for (operation, row) in operations {
         let tracer = if row.tracer.messages == 0 { String::new() } else { bytes(row.tracer.bytes) };
@@ -242,7 +269,11 @@ fn collectives(text: &mut String, crosscheck: &Crosscheck) {
         ]);
     }
     let _ = writeln!(text, "{}\n", table.trim_fmt());
-    text.push_str("Bytes between ranks on different nodes. An algorithm moves them over other ranks, so the two need not be equal.\n");
+    text.push_str(
+        "Promised by the trace, and on the wire (the tracer's own included), between ranks\n\
+         on different nodes. An algorithm may move bytes over other ranks, so the two need\n\
+         not be equal.\n",
+    );
 }
 
 /// Collective operations that the program called, pair by pair, without those that the tracer is known to have caused.
@@ -258,7 +289,7 @@ fn collectives_by_pair(text: &mut String, crosscheck: &Crosscheck) {
     if rows.is_empty() {
         return;
     }
-    let mut table = columns(&["collective", "from", "to", "promised", "messages", "on the wire"], 1..6);
+    let mut table = columns(&["collective", "from", "to", "promised", "messages", "bytes"], 1..6);
     for pair in rows.iter().take(MOST_PAIRS) {
         table.add_row([
             pair.operation.clone(),
@@ -281,10 +312,7 @@ fn clocks(text: &mut String, crosscheck: &Crosscheck) {
     if clocks.ranks.is_empty() {
         return;
     }
-    let mut table = columns(
-        &["clock of rank", "starts at", "drift [ppm]", "known to", "messages sent", "received"],
-        [0, 2, 3, 4, 5],
-    );
+    let mut table = columns(&["clock", "starts at", "drift [ppm]", "known to", "sent", "received"], [0, 2, 3, 4, 5]);
     for clock in clocks.ranks.iter().take(MOST_PAIRS) {
         let known = match clock.uncertainty_ns {
             Some(ns) if clock.is_uneven => format!("uneven, {}", span(ns)),

@@ -1,6 +1,6 @@
 //! Parts of a cross-check as csv, beside the pairs.
 
-use crate::crosscheck::Crosscheck;
+use crate::crosscheck::{Crosscheck, Unidentified};
 use crate::report::csv::quoted;
 use std::io::{self, Write};
 
@@ -60,4 +60,14 @@ pub fn one_sided_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result
     writeln!(out, "src,dst,operations,bytes")?;
     let mut rows = crosscheck.one_sided.iter();
     rows.try_for_each(|row| writeln!(out, "{},{},{},{}", row.src, row.dst, row.trace.messages, row.trace.bytes))
+}
+
+/// Messages on the wire of which a rank is not identified. `src` or `dst`, or both, are empty.
+pub fn unidentified_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "src,dst,wire_messages,wire_mpi_bytes,explaining_messages,explaining_bytes")?;
+    let rank = |rank: Option<u32>| rank.map(|rank| rank.to_string()).unwrap_or_default();
+    crosscheck.unidentified.iter().try_for_each(|Unidentified { src, dst, wire, explaining }| {
+        let (src, dst) = (rank(*src), rank(*dst));
+        writeln!(out, "{src},{dst},{},{},{},{}", wire.messages, wire.bytes, explaining.messages, explaining.bytes)
+    })
 }

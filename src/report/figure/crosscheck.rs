@@ -1,10 +1,11 @@
-//! A trace beside the wire: two matrices in one scale of colours, and what the comparison of each pair of ranks came to.
+//! A trace beside the wire: two matrices in one scale of colours, and the outcome of each pair of ranks.
 
 use super::canvas::{Anchor, Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, WIDTH, pixels, widest, width};
 use super::legend::{Legend, Swatch};
 use super::scale::{ColorScale, NONE, human, is_light, steps, viridis};
-use crate::crosscheck::{Crosscheck, Pair, Verdict};
+use crate::crosscheck::{Crosscheck, Outcome, Pair};
 use crate::report::ReportError;
+use crate::report::crosscheck::NAME_RANKS;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, RGBColor, WHITE};
 use std::collections::BTreeMap;
@@ -21,12 +22,14 @@ const BAR: i32 = 40;
 /// Colours of the bar.
 const COLORS: u32 = 128;
 
-/// Colours of the verdicts: of Okabe and Ito's, light ones for what needs no look.
-pub(super) const VERDICTS: [(Verdict, RGBColor); 4] = [
-    (Verdict::Equal, RGBColor(178, 213, 232)),
-    (Verdict::Explained, RGBColor(86, 180, 233)),
-    (Verdict::Tolerated, RGBColor(240, 228, 66)),
-    (Verdict::Unexplained, RGBColor(213, 94, 0)),
+/// Colors of the outcomes: of Okabe and Ito's, light ones for what needs no look.
+pub(super) const OUTCOMES: [(Outcome, RGBColor); 6] = [
+    (Outcome::Equal, RGBColor(178, 213, 232)),
+    (Outcome::SameNode, RGBColor(153, 216, 199)),
+    (Outcome::Explained, RGBColor(86, 180, 233)),
+    (Outcome::NotIdentified, RGBColor(204, 121, 167)),
+    (Outcome::Tolerated, RGBColor(240, 228, 66)),
+    (Outcome::Unexplained, RGBColor(213, 94, 0)),
 ];
 
 /// One pair of ranks, or a block of them.
@@ -34,7 +37,20 @@ pub(super) const VERDICTS: [(Verdict, RGBColor); 4] = [
 struct Cell {
     trace: u64,
     wire: u64,
-    verdict: Option<Verdict>,
+    outcome: Option<Outcome>,
+}
+
+impl Cell {
+    fn outcome_color(&self) -> RGBColor {
+        let found = OUTCOMES.into_iter().find(|(outcome, _)| self.outcome == Some(*outcome));
+        found.map_or(NONE, |(_, color)| color)
+    }
+}
+
+/// The name of an outcome, and what to do about it.
+fn in_legend(outcome: Outcome) -> String {
+    let name = outcome.name();
+    if outcome == Outcome::NotIdentified { format!("{name} ({NAME_RANKS})") } else { name.to_owned() }
 }
 
 /// Three matrices with everything laid out.
@@ -60,20 +76,20 @@ impl Matrices {
         let count = ranks.div_ceil(block);
         let mut sums: BTreeMap<usize, Cell> = BTreeMap::new();
         for pair in &crosscheck.pairs {
-            let Pair { src, dst, trace, wire, verdict, .. } = pair;
+            let Pair { src, dst, trace, wire, .. } = pair;
             let cell = sums.entry(*src as usize / block * count + *dst as usize / block).or_default();
             cell.trace = cell.trace.saturating_add(trace.bytes);
             cell.wire = cell.wire.saturating_add(wire.bytes);
-            cell.verdict = cell.verdict.max(Some(*verdict));
+            cell.outcome = cell.outcome.max(Some(pair.outcome()));
         }
         let cells: Vec<Cell> = (0..count * count).map(|index| sums.get(&index).copied().unwrap_or_default()).collect();
         let values = cells.iter().flat_map(|cell| [cell.trace, cell.wire]);
         // Messages without bytes have no colour but that of nothing.
         let scale = ColorScale::new(values).unwrap_or(ColorScale { min: 1, max: 1, log: false });
-        let used = VERDICTS.into_iter().filter(|(verdict, _)| cells.iter().any(|cell| cell.verdict == Some(*verdict)));
+        let used = OUTCOMES.into_iter().filter(|(outcome, _)| cells.iter().any(|cell| cell.outcome == Some(*outcome)));
         let names = widest([(ranks - 1).to_string().as_str()], TICK)?;
         let left = MARGIN + TEXT + names + 20;
-        let items = used.map(|(verdict, color)| (verdict.name().to_owned(), Swatch::Area(color)));
+        let items = used.map(|(outcome, color)| (in_legend(outcome), Swatch::Area(color)));
         let items = items.chain([("no messages".to_owned(), Swatch::Area(NONE))]);
         let legend = Legend::new(items, MARGIN, WIDTH - MARGIN)?;
         let top = legend.bottom + TICK + MARGIN;
@@ -209,17 +225,21 @@ impl Figure for Matrices {
         let text = |value: u64| if value == 0 { String::new() } else { human(value, true) };
         let [trace, wire, difference] = [0, 1, 2].map(|index| self.panel(index));
         self.draw_cells(canvas, trace, |cell| (self.color(cell.trace), text(cell.trace)))?;
-        self.draw_cells(canvas, wire, |cell| (self.color(cell.wire), text(cell.wire)))?;
+        self.draw_cells(canvas, wire, |cell| match cell.outcome {
+            // Gray would say that there is nothing, where the reason is known or the number is not.
+            Some(Outcome::NotIdentified) if cell.wire == 0 => (cell.outcome_color(), "?".to_owned()),
+            Some(_) if cell.wire == 0 && cell.trace > 0 => (cell.outcome_color(), String::new()),
+            _ => (self.color(cell.wire), text(cell.wire)),
+        })?;
         self.draw_cells(canvas, difference, |cell| {
-            let color = VERDICTS.into_iter().find(|(verdict, _)| cell.verdict == Some(*verdict));
             let sign = if cell.wire > cell.trace { "+" } else { "-" };
             let bytes = cell.wire.abs_diff(cell.trace);
-            let text = match cell.verdict {
+            let text = match cell.outcome {
                 None => String::new(),
                 Some(_) if bytes == 0 => "0".to_owned(),
                 Some(_) => format!("{sign}{}", human(bytes, true)),
             };
-            (color.map_or(NONE, |(_, color)| color), text)
+            (cell.outcome_color(), text)
         })?;
         for (panel, name) in [(trace, "trace"), (wire, "wire"), (difference, "wire - trace")] {
             let x = i32::midpoint(panel.left, panel.right);

@@ -133,14 +133,14 @@ pub(super) struct Colors {
     scale: Vec<String>,
     /// Those of things to be told apart.
     apart: Vec<String>,
-    /// Those of the verdicts of a cross-check, and their names.
-    verdicts: Vec<(&'static str, String)>,
+    /// Those of the outcomes of a cross-check, and their names.
+    outcomes: Vec<(&'static str, String)>,
 }
 
 /// See [`Colors`].
 pub(super) fn colors() -> Colors {
     let hex = |RGBColor(red, green, blue): RGBColor| format!("#{red:02x}{green:02x}{blue:02x}");
     let scale = super::scale::VIRIDIS.map(|(red, green, blue)| hex(RGBColor(red, green, blue)));
-    let verdicts = crosscheck::VERDICTS.map(|(verdict, color)| (verdict.name(), hex(color)));
-    Colors { scale: scale.to_vec(), apart: scale::OKABE_ITO.map(hex).to_vec(), verdicts: verdicts.to_vec() }
+    let outcomes = crosscheck::OUTCOMES.map(|(outcome, color)| (outcome.name(), hex(color)));
+    Colors { scale: scale.to_vec(), apart: scale::OKABE_ITO.map(hex).to_vec(), outcomes: outcomes.to_vec() }
 }

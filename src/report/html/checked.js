@@ -2,8 +2,8 @@
 
 const checked = report.crosscheck;
 const CHECKED = [
-  "src", "dst", "verdict", "causes", "trace_messages", "trace_bytes", "wire_messages", "wire_mpi_bytes", "tracer_messages", "tracer_bytes", "missing_messages",
-  "missing_bytes", "excess_messages", "excess_bytes", "wire_bytes", "payload_bytes", "retransmitted_wire_bytes",
+  "src", "dst", "verdict", "outcome", "causes", "trace_messages", "trace_bytes", "wire_messages", "wire_mpi_bytes", "tracer_messages", "tracer_bytes", "missing_messages",
+  "missing_bytes", "unidentified_messages", "unidentified_bytes", "excess_messages", "excess_bytes", "wire_bytes", "payload_bytes", "retransmitted_wire_bytes",
 ];
 
 /// The pairs as `checked.rs` packs them: a column for each of [`CHECKED`].
@@ -24,7 +24,7 @@ const packedChecked = await inflate($("data-crosscheck"));
 const checkedPairs = checked ? unpackChecked(packedChecked) : null;
 const checkedState = { unit: "bytes", scaling: "auto" };
 
-const verdictOf = (pair) => report.colors.verdicts[checkedPairs.verdict[pair]];
+const verdictOf = (pair) => checked.verdicts[checkedPairs.verdict[pair]];
 const causesOf = (pair) => checked.causes.filter((_, bit) => (checkedPairs.causes[pair] >> bit) & 1);
 
 const checkedMaps = ["map-trace", "map-wire", "map-verdict"].map((id) => new HeatMap($(id), {
@@ -49,14 +49,14 @@ function checkedTip(row, column) {
     box.append(element("p", "no message in either"));
     return { box, text: `rank ${from} to rank ${to}: no message in either` };
   }
-  const [verdict] = verdictOf(pair);
+  const verdict = verdictOf(pair);
   const why = causesOf(pair).join(", ");
   box.append(element("p", why ? `${verdict}: ${why}` : verdict, { "data-verdict": verdict, "data-causes": causesOf(pair).join(";") }));
   const table = element("table");
   const head = element("tr");
   ["", "messages", "bytes"].forEach((text) => head.append(element("th", text)));
   table.append(head);
-  const lines = [["in the trace", "trace_messages", "trace_bytes"], ["on the wire", "wire_messages", "wire_mpi_bytes"], ["the tracer's own", "tracer_messages", "tracer_bytes"], ["missing, explained", "missing_messages", "missing_bytes"], ["left unexplained", "excess_messages", "excess_bytes"]];
+  const lines = [["in the trace", "trace_messages", "trace_bytes"], ["on the wire", "wire_messages", "wire_mpi_bytes"], ["the tracer's own", "tracer_messages", "tracer_bytes"], ["missing, explained", "missing_messages", "missing_bytes"], ["of it, rank not identified", "unidentified_messages", "unidentified_bytes"], ["left unexplained", "excess_messages", "excess_bytes"]];
   for (const [name, messages, size] of lines) {
     const line = element("tr");
     line.append(element("th", name, { scope: "row" }), ...[messages, size].map((key) => element("td", group(own[key][pair]), { "data-key": key, "data-value": own[key][pair] })));
@@ -96,24 +96,29 @@ function drawCheckedMaps() {
     groups: null,
     what: "rank",
   };
-  [trace, wire].forEach((values, side) => checkedMaps[side].show({
+  const outcomes = report.colors.outcomes.map(([, hex]) => channels(hex));
+  const shade = (value) => (value === 0 ? null : SHADES[Math.round(scale.share(value) * 255)]);
+  checkedMaps[0].show({ ...shared, colorOf: (pair) => shade(trace[pair]), weightOf: (pair) => trace[pair], textOf: (pair) => show(trace[pair]) });
+  // Where nothing was found on the wire, the color says why; what has no rank is not nothing.
+  const isMissing = (pair) => wire[pair] === 0 && trace[pair] > 0;
+  const isUnknown = (pair) => isMissing(pair) && own.unidentified_messages[pair] > 0;
+  checkedMaps[1].show({
     ...shared,
-    colorOf: (pair) => (values[pair] === 0 ? null : SHADES[Math.round(scale.share(values[pair]) * 255)]),
-    weightOf: (pair) => values[pair],
-    textOf: (pair) => show(values[pair]),
-  }));
-  const verdicts = report.colors.verdicts.map(([, hex]) => channels(hex));
+    colorOf: (pair) => (isMissing(pair) ? outcomes[own.outcome[pair]] : shade(wire[pair])),
+    weightOf: (pair) => wire[pair],
+    textOf: (pair) => (isUnknown(pair) ? "?" : show(wire[pair])),
+  });
   checkedMaps[2].show({
     ...shared,
-    colorOf: (pair) => verdicts[own.verdict[pair]],
-    weightOf: (pair) => own.verdict[pair],
+    colorOf: (pair) => outcomes[own.outcome[pair]],
+    weightOf: (pair) => own.outcome[pair],
     textOf: (pair) => signedText(wire[pair] - trace[pair], show),
   });
   drawLegend($("legend-trace"), Math.min(300, checkedMaps[0].canvas.parentElement.clientWidth - 44), scale, isBytes);
-  const used = checked.verdicts.filter(([, number]) => number > 0);
+  const used = checked.outcomes.filter(([, number]) => number > 0);
   $("legend-verdict").replaceChildren(...used.map(([name, number]) => {
     const item = element("span", `${name}: ${group(number)}`, { class: "swatch" });
-    item.style.setProperty("--swatch", report.colors.verdicts.find(([verdict]) => verdict === name)[1]);
+    item.style.setProperty("--swatch", report.colors.outcomes.find(([outcome]) => outcome === name)[1]);
     return item;
   }));
   const names = ["the trace", "the wire", "the wire less the trace, coloured by verdict"];
@@ -163,11 +168,11 @@ function checkedOverview() {
   $("checked-notes").hidden = checked.notes.length === 0;
   $("checked-notes").replaceChildren(...checked.notes.map((note) => element("li", note)));
   const own = checkedPairs;
-  const order = Array.from({ length: own.count }, (_, pair) => pair).sort((a, b) => own.verdict[b] - own.verdict[a] || a - b);
+  const order = Array.from({ length: own.count }, (_, pair) => pair).sort((a, b) => own.outcome[b] - own.outcome[a] || a - b);
   const cells = (pair) => [
     `${own.src[pair]} → ${own.dst[pair]}`, group(own.trace_messages[pair]), group(own.wire_messages[pair]), signedText(own.wire_messages[pair] - own.trace_messages[pair], group),
     group(own.trace_bytes[pair]), group(own.wire_mpi_bytes[pair]), signedText(own.wire_mpi_bytes[pair] - own.trace_bytes[pair], group), bytes(own.wire_bytes[pair]),
-    verdictOf(pair)[0], causesOf(pair).join(", "),
+    verdictOf(pair), causesOf(pair).join(", "),
   ];
   fillSome($("checked-pairs"), "Pairs of ranks in the trace and on the wire", ["ranks", "messages", "on the wire", "differ", "bytes", "on the wire", "differ", "all traffic", "verdict", "because"], order.slice(0, MOST_CHECKED).map(cells));
   $("checked-pairs-card").hidden = own.count === 0;

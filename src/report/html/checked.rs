@@ -3,18 +3,19 @@
 //! Pairs are packed (`packed.rs`), in the order of their ranks:
 //!
 //! ```text
-//! pairs | sender | receiver | verdict | causes, a bit each | messages and bytes of: trace, wire, tracer, missing, excess | wire, payload, sent again
+//! pairs | sender | receiver | verdict | outcome | causes, a bit each | messages and bytes of: trace, wire, tracer, missing, not identified, excess |
+//! wire, payload, sent again
 //! ```
 //! What is in excess may be below 0: twice the number, or twice its amount less 1.
 
 use super::packed::{self, Columns};
-use crate::crosscheck::{Cause, CollectivePair, Crosscheck, Pair, RankClock, Verdict};
-use crate::report::crosscheck::{agrees, called, counts, delays, lines, operations, sentences};
+use crate::crosscheck::{Cause, CollectivePair, Crosscheck, Outcome, Pair, RankClock, Verdict};
+use crate::report::crosscheck::{agrees, called, delays, lines, operations, outcomes, sentences};
 use serde_json::{Value, json};
 use std::io;
 
-/// Causes in the order of their bits.
-const CAUSES: [Cause; 5] = [Cause::SameNode, Cause::Tracer, Cause::OutsideCapture, Cause::Lost, Cause::NotCaptured];
+/// Verdicts in the order of their numbers.
+const VERDICTS: [Verdict; 4] = [Verdict::Equal, Verdict::Explained, Verdict::Tolerated, Verdict::Unexplained];
 /// Pairs of collective operations, and clocks of ranks, that are listed.
 const MOST_ROWS: usize = 1000;
 
@@ -38,8 +39,9 @@ pub(super) fn document(crosscheck: &Crosscheck) -> Value {
     json!({
         "lines": lines(crosscheck),
         "agrees": agrees(crosscheck),
-        "verdicts": counts(crosscheck).map(|(verdict, count)| (verdict.name(), count)),
-        "causes": CAUSES.map(Cause::text),
+        "verdicts": VERDICTS.map(Verdict::name),
+        "outcomes": outcomes(crosscheck).map(|(outcome, count)| (outcome.name(), count)),
+        "causes": Cause::ALL.map(Cause::text),
         "differences": differences,
         "more_differences": more,
         "operations": operations(crosscheck),
@@ -56,18 +58,16 @@ pub(super) fn document(crosscheck: &Crosscheck) -> Value {
 
 /// The pairs.
 pub(super) fn pack(crosscheck: &Crosscheck) -> io::Result<String> {
-    let verdict = |pair: &Pair| match pair.verdict {
-        Verdict::Equal => 0,
-        Verdict::Explained => 1,
-        Verdict::Tolerated => 2,
-        Verdict::Unexplained => 3,
-    };
+    let place = |at: Option<usize>| at.unwrap_or_default() as u64;
+    let verdict = |pair: &Pair| place(VERDICTS.iter().position(|verdict| *verdict == pair.verdict));
+    let outcome = |pair: &Pair| place(Outcome::ALL.iter().position(|outcome| *outcome == pair.outcome()));
     let causes =
-        |pair: &Pair| (0..).zip(CAUSES).map(|(bit, cause)| u64::from(pair.causes.contains(&cause)) << bit).sum();
-    let of: [&dyn Fn(&Pair) -> u64; 17] = [
+        |pair: &Pair| (0..).zip(Cause::ALL).map(|(bit, cause)| u64::from(pair.causes.contains(&cause)) << bit).sum();
+    let of: [&dyn Fn(&Pair) -> u64; 20] = [
         &|pair| pair.src.into(),
         &|pair| pair.dst.into(),
         &verdict,
+        &outcome,
         &causes,
         &|pair| pair.trace.messages,
         &|pair| pair.trace.bytes,
@@ -77,6 +77,8 @@ pub(super) fn pack(crosscheck: &Crosscheck) -> io::Result<String> {
         &|pair| pair.tracer.bytes,
         &|pair| pair.missing.messages,
         &|pair| pair.missing.bytes,
+        &|pair| pair.unidentified.messages,
+        &|pair| pair.unidentified.bytes,
         &|pair| signed(pair.excess().0),
         &|pair| signed(pair.excess().1),
         &|pair| pair.wire_bytes,

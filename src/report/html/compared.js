@@ -346,6 +346,8 @@ function comparedOverview() {
   ];
   $("compared-tiles").replaceChildren(...tiles.map(tile));
   $("compared-names").textContent = `A is ${compared.names[0]}, which the rest of this page shows; B is ${compared.names[1]}. Counts are exact. What differs from run to run takes several runs of each.`;
+  $("compared-placement").hidden = !compared.placement;
+  $("compared-placement").textContent = compared.placement ?? "";
   comparedValues();
 }
 

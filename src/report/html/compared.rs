@@ -51,6 +51,7 @@ impl Compared {
         };
         json!({
             "names": comparison.names,
+            "placement": compare::placement(&comparison.placements),
             "rows": rows(comparison),
             "rates": VALUES,
             "bin_ns": courses[0].bin_ns,

@@ -154,7 +154,7 @@ fn placements_are_read_in_every_form() {
         let place = run.folder.join(file);
         let ran = crosscheck(&run, &trace, &["--placement", &place.to_string_lossy(), "--format", "csv"]);
         assert_eq!(ran.code, 0, "{file}: {} {}", ran.stdout, ran.stderr);
-        let together = ran.stdout.lines().filter(|line| line.contains(",same node,")).count();
+        let together = ran.stdout.lines().filter(|line| line.contains(",not on the wire (same node),")).count();
         assert_eq!(together, 4, "{file}: 0 and 1, 2 and 3, both ways: {}", ran.stdout);
         assert!(!ran.stdout.contains("unexplained"), "{}", ran.stdout);
     }

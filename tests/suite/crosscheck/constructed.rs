@@ -206,6 +206,7 @@ fn messages_before_the_capture_began_are_explained() {
 fn traces_without_point_to_point_events_are_told_from_differences() {
     let (run, folder) = (untraced(), tempfile::tempdir().expect("folder"));
     let mut description = Description::new(4, 1);
+    description.creator = "Score-P 8.4";
     for rank in 0..4 {
         description.events.push(json!([rank, 0, "work", 100]));
         description.events.push(json!([rank, 0, "collective", 200, "BARRIER", 0, null, 0, 0]));

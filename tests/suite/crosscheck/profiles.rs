@@ -5,7 +5,7 @@ use crate::recorded::every_way;
 use crate::runs::{self, Run};
 use crate::tools::{ibscope, in_parallel, random};
 use ibscope::crosscheck::cubex::{self, CubeProfile};
-use ibscope::crosscheck::{Cause, Crosscheck, Direction, Options, Placement, RankSums, Verdict, crosscheck_sums};
+use ibscope::crosscheck::{Cause, Crosscheck, Direction, Options, RankSums, Verdict, crosscheck_sums};
 use ibscope::model::Profile;
 use ibscope::pipeline::{self, analyze};
 use std::collections::BTreeMap;
@@ -31,8 +31,7 @@ fn analyzed(paths: &[PathBuf]) -> Profile {
 }
 
 fn compared(sums: &CubeProfile, profile: &Profile) -> Crosscheck {
-    let placement = Placement::of(&sums.trace, profile);
-    crosscheck_sums(sums, profile, &placement, &Options::default()).expect("compared")
+    crosscheck_sums(sums, profile, None, &Options::default()).expect("compared")
 }
 
 /// Messages and bytes by rank and direction, of a table by pair.

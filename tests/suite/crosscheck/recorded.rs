@@ -12,7 +12,7 @@ fn traced() -> Vec<Run> {
     let traced: Vec<Run> = runs::all().into_iter().filter(|run| archive(run).is_some()).collect();
     // 16 by eztrace, 7 by Score-P.
     assert_eq!(traced.len(), 23, "traced runs");
-    traced
+    traced.into_iter().chain([runs::of_second_set("ompi-rc-ft.S-2x2")]).collect()
 }
 
 /// Messages and bytes by pair.
@@ -74,7 +74,8 @@ fn captures_say_the_same_and_when() {
         assert_agrees(run, &result, true);
         let clocks = &result.clocks;
         // Runs of collectives alone have no messages to be matched.
-        assert_eq!(clocks.ranks.is_empty(), run.name.contains("-coll-"), "{}", run.name);
+        let has_none = ["-coll-", "-ft."].iter().any(|name| run.name.contains(name));
+        assert_eq!(clocks.ranks.is_empty(), has_none, "{}", run.name);
         let offsets: Vec<i64> = clocks.ranks.iter().map(|clock| clock.offset_ns).collect();
         let spread_ns = offsets.iter().max().unwrap_or(&0) - offsets.iter().min().unwrap_or(&0);
         if matches!(trace.tracer, Tracer::ScoreP(_)) {

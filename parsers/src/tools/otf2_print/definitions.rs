@@ -15,6 +15,10 @@ pub fn definition(line: &str) -> Result<Option<Definition<'_>>, Malformed> {
         "GROUP" => group(rest),
         "COMM" | "INTER_COMM" => communicator(rest),
         "RMA_WIN" => window(rest),
+        // Only counted, so what is odd about them is no reason to refuse the archive: a string may hold line breaks.
+        "STRING" => return Ok(string(rest)),
+        "REGION" => return Ok(number(rest).map(|(id, _)| Definition::Region { id })),
+        "ATTRIBUTE" => return Ok(number(rest).map(|(id, _)| Definition::Attribute { id })),
         _ => return Ok(None),
     };
     read.map(Some).ok_or(Malformed)
@@ -140,6 +144,12 @@ fn communicator(rest: &str) -> Option<Definition<'_>> {
     let (name, _, rest) = named(rest.strip_prefix("Name: ")?, ", Group: ")?;
     let (_, group, _) = named(rest, ", Parent: ")?;
     Some(Definition::Communicator { id, name, groups: (group, None) })
+}
+
+fn string(rest: &str) -> Option<Definition<'_>> {
+    let (id, rest) = number(rest)?;
+    let text = rest.trim_start().strip_prefix('"')?.strip_suffix('"')?;
+    Some(Definition::String { id, bytes: text.len() as u64 })
 }
 
 fn window(rest: &str) -> Option<Definition<'_>> {

@@ -82,6 +82,23 @@ pub enum Definition<'a> {
         /// Its communicator.
         communicator: u64,
     },
+    /// `STRING`: a name that other definitions refer to.
+    String {
+        /// Its reference.
+        id: u64,
+        /// Length in bytes.
+        bytes: u64,
+    },
+    /// `REGION`: a function of the program or of MPI.
+    Region {
+        /// Its reference.
+        id: u64,
+    },
+    /// `ATTRIBUTE` of events.
+    Attribute {
+        /// Its reference.
+        id: u64,
+    },
 }
 
 /// What the members of a group are.
