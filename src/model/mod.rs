@@ -43,5 +43,6 @@ pub use stamps::Stamps;
 pub use streams::{StreamSums, Streams};
 pub use timing::{Claim, Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
-    ConnectionKey, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup, clear_favourite,
+    ConnectionKey, CtsQueue, Introduction, Missing, MpiMessage, QueuePair, SameProcess, Seen, Start, Sums, Turn,
+    Wireup, clear_favourite,
 };

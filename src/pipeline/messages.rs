@@ -11,6 +11,7 @@ use super::{Error, Options};
 use crate::flow::Depth;
 use crate::model::{MessageRow, Profile, RankIndex, RawMessage};
 use crate::ranks::Belief;
+use ibscope_parsers::mpi::Form;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -83,7 +84,9 @@ impl MessageStream {
         let row = self.profile.connections.get(connection as usize)?;
         let mpi = raw.mpi.and_then(|(form, matching, protocol)| {
             let (believed, layout) = self.belief.reading(&row.key())?;
-            let identity = matching.identity(layout).filter(|_| believed == form)?;
+            // Messages of NCCL are seen on all connections that carry a part of them, and count on one.
+            let counts = form != Form::Nccl || row.traffic.p2p_messages > 0;
+            let identity = matching.identity(layout).filter(|_| believed == form && counts)?;
             Some((identity, protocol))
         });
         (mpi.is_some() || self.with_transport).then(|| MessageRow {

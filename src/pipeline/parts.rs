@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 8] = *b"ibsparts";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// The second level is as good as higher ones on numbers like these, and several times as fast.
 const ZSTD_LEVEL: i32 = 2;
 /// No piece is compressed more than this: one that claims to be is no piece, and does not get room.

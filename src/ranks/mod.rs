@@ -18,7 +18,7 @@ pub use stack::{Belief, believe};
 
 use crate::model::profile::{CmRow, RankRow};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Introduction, QueuePair, Wireup};
+use crate::model::{Introduction, QueuePair, SameProcess, Wireup};
 use ibscope_parsers::Endpoint;
 use processes::Process;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +39,8 @@ pub struct Witnesses<'a> {
     pub named: &'a [Vec<QueuePair>],
     /// Introductions of Open MPI's `udcm` and of MVAPICH2.
     pub introductions: &'a [Introduction],
+    /// Queue pairs of which it is known that they belong to one process.
+    pub same_process: &'a [SameProcess],
 }
 
 /// A rank and what speaks for it: votes that agree, and that do not.

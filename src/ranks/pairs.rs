@@ -70,7 +70,7 @@ impl Pairs {
 /// Finds all pairs.
 #[must_use]
 pub fn pair(witnesses: &Witnesses<'_>) -> Pairs {
-    let Witnesses { connections, cm, wireups, named, introductions } = *witnesses;
+    let Witnesses { connections, cm, wireups, named, introductions, .. } = *witnesses;
     let mut pairs = Pairs::default();
     by_cm(&mut pairs, cm);
     by_introductions(&mut pairs, introductions);

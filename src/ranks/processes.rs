@@ -30,7 +30,7 @@ pub(super) fn find(
     belief: &Belief,
     paired: &Pairs,
 ) -> (Vec<Process>, BTreeMap<Endpoint, Process>) {
-    let Witnesses { connections, cm, wireups, named, introductions } = *witnesses;
+    let Witnesses { connections, cm, wireups, named, introductions, .. } = *witnesses;
     let mut groups = Groups::default();
     let mut workers: BTreeMap<(Endpoint, u64), BTreeSet<QueuePair>> = BTreeMap::new();
     for (wireup, named) in wireups.iter().zip(named) {
