@@ -449,6 +449,9 @@ impl Shard {
         for timing in self.events.timings.drain(..) {
             self.sums.timing(&timing);
         }
+        for (connection, is_first) in self.events.shares.drain(..) {
+            self.sums.share(connection, is_first);
+        }
         for (connection, verb, bytes) in self.events.sizes.drain(..) {
             self.sums.size(connection, verb, bytes);
         }
@@ -477,6 +480,7 @@ impl Shard {
             evicted: self.tracker.evicted(),
             wireups: self.tracker.wireups().to_vec(),
             introductions: self.tracker.introductions().to_vec(),
+            cts_queues: self.tracker.cts_queues().to_vec(),
             sums: self.sums,
             cm: self.cm,
             cm_lost: self.cm_lost,

@@ -11,6 +11,7 @@ use super::{Error, Options};
 use crate::flow::Depth;
 use crate::model::{ConnectionRanks, MessageRow, Profile, RankIndex, RawMessage, UnknownJob};
 use crate::ranks::Detection;
+use ibscope_parsers::mpi::Form;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -100,7 +101,9 @@ impl MessageStream {
         let row = self.profile.connections.get(connection as usize)?;
         let mpi = raw.mpi.and_then(|(form, matching, protocol)| {
             let (detected, layout) = self.detection.reading(&row.key())?;
-            let identity = matching.identity(layout).filter(|_| detected == form)?;
+            // Messages of NCCL are seen on all connections that carry a part of them, and count on one.
+            let counts = form != Form::Nccl || row.traffic.p2p_messages > 0;
+            let identity = matching.identity(layout).filter(|_| detected == form && counts)?;
             Some((identity, protocol))
         });
         let ConnectionRanks { job, src, dst } = self.ranks.connection(row);

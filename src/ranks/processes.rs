@@ -175,6 +175,10 @@ pub(super) fn named(witnesses: &Witnesses<'_>, exchanges: &[Exchange]) -> Proces
     }
     ranks.into_values().for_each(|own| processes.join_named(own));
     listeners.into_values().for_each(|own| processes.join_named(own));
+    for pair in witnesses.same_process {
+        let ends = [processes.end(pair.a), processes.end(pair.b)];
+        processes.join(&ends);
+    }
     processes.settle_names();
     processes
 }
