@@ -49,13 +49,13 @@ pub fn run(bytes: &[u8]) {
     for wireup in [ucx_wireup::wireup_datagram(payload), ucx_wireup::wireup(payload, usize::from(more_bytes))] {
         let _ = format!("{wireup:?}");
     }
-    assert!(ucx_wireup::qpns(payload).count() <= payload.len());
+    assert!(ucx_wireup::lanes(payload).count() <= payload.len());
     let queues = udcm::datagram(payload, length_bytes).map_or(0, |message| message.queues().count());
     let rails = mvapich2_cm::datagram(payload, length_bytes).map_or(0, |message| message.rails().count());
     let elements = nccl::cts(payload, length_bytes).map_or(0, |cts| cts.elements().count());
     assert!(queues.max(rails).max(elements) <= payload.len());
-    let requests = u32::from(kind >> 5);
-    let _ = nccl::completion_bytes(u32::from(more_bytes), requests, payload, length_bytes);
+    assert!(nccl::lengths(payload, length_bytes).map_or(0, Iterator::count) <= payload.len());
+    let _ = nccl::is_share(length_bytes.into(), more_bytes.into(), payload.len() as u64, kind & 1 == 0);
 }
 
 fn head(head: &Head) {

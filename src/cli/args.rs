@@ -129,6 +129,26 @@ pub(super) struct Reading {
     pub(super) min_coverage: f64,
 }
 
+/// Which ranks the commands that show them take into account.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Scope {
+    /// Show job N alone; `ibscope ranks` lists the jobs [default: all]
+    #[arg(long, value_name = "N", default_value = "all", hide_default_value = true, value_parser = job)]
+    pub(super) job: JobChoice,
+    /// Leave out inferred ranks: their queue pairs are unassigned
+    #[arg(long)]
+    pub(super) strict: bool,
+}
+
+/// A job, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JobChoice {
+    /// Each for itself.
+    All,
+    /// The job of this number.
+    Only(u32),
+}
+
 /// What the commands that show a profile read.
 #[derive(Debug, Args)]
 pub(super) struct Source {
@@ -137,6 +157,8 @@ pub(super) struct Source {
     pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) reading: Reading,
+    #[command(flatten)]
+    pub(super) scope: Scope,
     /// Form of the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
@@ -271,6 +293,8 @@ pub(super) struct Messages {
     pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) reading: Reading,
+    #[command(flatten)]
+    pub(super) scope: Scope,
     /// Also transport messages that belong to no MPI message: one-sided operations, credits, storage ...
     #[arg(long)]
     pub(super) transport: bool,
@@ -403,8 +427,10 @@ pub(super) enum TrafficArg {
     P2p,
     /// Messages of collective operations
     Collective,
-    /// Both
+    /// Point-to-point and collective
     All,
+    /// One-sided operations: WRITE and READ payload between processes of a job; no part of the others, nor of `all`
+    OneSided,
 }
 
 impl From<TrafficArg> for Selection {
@@ -413,6 +439,7 @@ impl From<TrafficArg> for Selection {
             TrafficArg::P2p => Self::P2p,
             TrafficArg::Collective => Self::Collective,
             TrafficArg::All => Self::All,
+            TrafficArg::OneSided => Self::OneSided,
         }
     }
 }
@@ -465,6 +492,14 @@ fn decimal_seconds_ns(text: &str) -> Option<i64> {
     let seconds: i64 = whole.parse().ok()?;
     let nanoseconds: i64 = format!("{fraction:0<9}").parse().ok()?;
     seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
+}
+
+fn job(text: &str) -> Result<JobChoice, String> {
+    if text == "all" {
+        return Ok(JobChoice::All);
+    }
+    let job = text.parse().ok().filter(|job| *job > 0).map(JobChoice::Only);
+    job.ok_or_else(|| "expected the number of a job, from 1, or `all`".to_owned())
 }
 
 fn bin_ns(text: &str) -> Result<i64, String> {

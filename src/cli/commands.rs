@@ -93,7 +93,12 @@ pub(super) fn matrix(args: &Matrix) -> anyhow::Result<ExitCode> {
     let files = input::files(&source.inputs, &source.reading);
     let figures = Outputs::open(&args.drawing.figures, &files)?;
     // A window over a profile is cut out of its timeline; captures are read for the window, so they need none.
-    let profile = input::profile(&source.inputs, &source.reading, Needs { no_mpi: args.no_mpi, ..Needs::default() })?;
+    let profile = input::profile(
+        &source.inputs,
+        &source.reading,
+        source.scope,
+        Needs { no_mpi: args.no_mpi, ..Needs::default() },
+    )?;
     let matrix = matrix::matrix(&profile, args.by.into(), selection(args.by, args.traffic));
     let unit = args.unit.map_or(default_unit(args.by), Unit::from);
     // Before the text: its reader may go away, and the figures are wanted all the same.
@@ -118,6 +123,7 @@ pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
     let profile = input::profile(
         &source.inputs,
         &source.reading,
+        source.scope,
         Needs { no_mpi: args.no_mpi, bin_ns: Some(args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS)), ..Needs::default() },
     )?;
     // Captures were read with these bins, or with wider ones where there would have been too many.
@@ -138,7 +144,7 @@ pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
 /// `ibscope ranks`.
 pub(super) fn ranks(args: &Ranks) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    let profile = input::profile(&source.inputs, &source.reading, Needs::default())?;
+    let profile = input::profile(&source.inputs, &source.reading, source.scope, Needs::default())?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(ranks::ranks_table(&profile).as_bytes()),
         Format::Csv => ranks::ranks_csv(&profile, out),
@@ -152,7 +158,7 @@ pub(super) fn ranks(args: &Ranks) -> anyhow::Result<ExitCode> {
 pub(super) fn collectives(args: &Collectives) -> anyhow::Result<ExitCode> {
     let source = &args.source;
     input::whole(&source.inputs, &source.reading, "collective operations")?;
-    let profile = input::profile(&source.inputs, &source.reading, Needs::default())?;
+    let profile = input::profile(&source.inputs, &source.reading, source.scope, Needs::default())?;
     let table = collectives::collectives(&profile, args.by.into());
     output::results(|out| match source.format {
         Format::Table => out.write_all(collectives::table(&table, profile.mpi_read).as_bytes()),

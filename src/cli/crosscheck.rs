@@ -1,6 +1,6 @@
 //! `ibscope crosscheck`.
 
-use super::args::{Figures, Format, Reading};
+use super::args::{Figures, Format, Reading, Scope};
 use super::files::Outputs;
 use super::input::{self, Needs, UsageError};
 use super::{files, output};
@@ -25,6 +25,8 @@ pub(super) struct Crosscheck {
     trace: PathBuf,
     #[command(flatten)]
     reading: Reading,
+    #[command(flatten)]
+    scope: Scope,
     #[command(flatten)]
     against: Against,
     /// Form of the result
@@ -142,6 +144,7 @@ pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
         .into());
     }
     let (profile, singles) = read_wire(args, asked.has_one_sided())?;
+    input::one_job(&profile, "a trace")?;
     let result = asked.check(&profile, &singles)?;
     // Before the text: its reader may go away, and the figures are wanted all the same.
     figures.finish(|| Ok(figure::crosscheck(&result)?))?;
@@ -169,14 +172,14 @@ pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
 /// Reads a profile, or captures with all messages.
 fn read_wire(args: &Crosscheck, with_rdma: bool) -> anyhow::Result<(Profile, Singles)> {
     if args.inputs.iter().any(|path| pipeline::is_profile(path)) {
-        return Ok((input::profile(&args.inputs, &args.reading, Needs::default())?, Singles::default()));
+        return Ok((input::profile(&args.inputs, &args.reading, args.scope, Needs::default())?, Singles::default()));
     }
     input::check_captures("crosscheck", &args.inputs)?;
     let mut options = input::options(&args.inputs, &args.reading)?;
     options.bin_ns = None;
     (options.read_times, options.read_sizes) = (false, false);
     let mut singles = Singles::new(with_rdma);
-    let mut stream = input::messages(&args.inputs, &options, with_rdma)?;
+    let mut stream = input::messages(&args.inputs, &options, args.scope, with_rdma)?;
     for row in stream.by_ref() {
         singles.add(&row?);
     }

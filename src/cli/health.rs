@@ -16,7 +16,7 @@ pub(super) fn run(args: &Health) -> anyhow::Result<ExitCode> {
     let is_over_time = args.by == HealthBy::Time;
     let bin_ns = (figures.are_wanted() || is_over_time).then_some(pipeline::DEFAULT_BIN_NS);
     let needs = Needs { health: true, bin_ns, ..Needs::default() };
-    let profile = input::profile(&source.inputs, &source.reading, needs)?;
+    let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     // Before the text: its reader may go away, and the figures are wanted all the same.
     figures.finish(|| Ok(figure::retransmissions(&health::retransmissions(&profile)?)?))?;
     let speed = args.link.as_ref();

@@ -1,8 +1,9 @@
 //! Arguments -> profile: from disk, or by analysing captures.
 
-use super::args::Reading;
+use super::args::{JobChoice, Reading, Scope};
 use super::manifest::Known;
 use super::{files, output};
+use crate::model::profile::JobRow;
 use crate::model::{Coverage, Profile};
 use crate::pipeline::{self, Moment, Options};
 use anyhow::bail;
@@ -99,7 +100,28 @@ pub(super) struct Needs {
 }
 
 /// Reads a profile, or makes one of captures without keeping it.
-pub(super) fn profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> anyhow::Result<Profile> {
+pub(super) fn profile(inputs: &[PathBuf], reading: &Reading, scope: Scope, needs: Needs) -> anyhow::Result<Profile> {
+    let mut profile = whole_profile(inputs, reading, needs)?;
+    if scope.strict {
+        profile.leave_out_inferred();
+    }
+    if let JobChoice::Only(job) = scope.job {
+        profile.only_job(job)?;
+    }
+    Ok(profile)
+}
+
+/// What comparisons of single processes take: one job. `what` is what belongs to one job as well.
+pub(super) fn one_job(profile: &Profile, what: &str) -> anyhow::Result<()> {
+    if profile.jobs.len() > 1 {
+        let jobs: Vec<String> = profile.jobs.iter().map(JobRow::describe).collect();
+        bail!("{what} belongs to one job, and there are {}: {}; choose one with --job N", jobs.len(), jobs.join("; "));
+    }
+    Ok(())
+}
+
+/// A profile with all of its jobs.
+fn whole_profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> anyhow::Result<Profile> {
     check(inputs)?;
     let mut options = options(inputs, reading)?;
     if let Some(place) = inputs.iter().find(|path| pipeline::is_profile(path)) {
@@ -160,22 +182,32 @@ pub(super) fn analyze(paths: &[PathBuf], options: &Options) -> anyhow::Result<Pr
 pub(super) fn messages_alone(
     paths: &[PathBuf],
     reading: &Reading,
+    scope: Scope,
     with_transport: bool,
 ) -> anyhow::Result<pipeline::MessageStream> {
     let mut options = options(paths, reading)?;
     options.bin_ns = None;
     options.check_icrc = false;
     (options.read_times, options.read_sizes, options.read_health) = (false, false, false);
-    messages(paths, &options, with_transport)
+    messages(paths, &options, scope, with_transport)
 }
 
 /// Reads the messages of captures, with a progress bar on a terminal.
 pub(super) fn messages(
     paths: &[PathBuf],
     options: &Options,
+    scope: Scope,
     with_transport: bool,
 ) -> anyhow::Result<pipeline::MessageStream> {
-    Ok(with_progress(paths, options, |progress| pipeline::messages(paths, options, with_transport, progress))?)
+    let mut stream =
+        with_progress(paths, options, |progress| pipeline::messages(paths, options, with_transport, progress))?;
+    if scope.strict {
+        stream.leave_out_inferred();
+    }
+    if let JobChoice::Only(job) = scope.job {
+        stream.only_job(job)?;
+    }
+    Ok(stream)
 }
 
 fn with_progress<T>(paths: &[PathBuf], options: &Options, work: impl FnOnce(&(dyn Fn(u64) + Sync)) -> T) -> T {

@@ -27,7 +27,8 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
     }
     let figures = Outputs::open(&args.figures, &input::files(&args.inputs, &args.reading))?;
     let bin_ns = is_over_time.then(|| args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS));
-    let profile = input::profile(&args.inputs, &args.reading, Needs { times: true, bin_ns, ..Needs::default() })?;
+    let profile =
+        input::profile(&args.inputs, &args.reading, args.scope, Needs { times: true, bin_ns, ..Needs::default() })?;
     // Before the text: its reader may go away, and the figures are wanted all the same.
     figures.finish(|| draw(args, &profile))?;
     let wanted = Wanted { by: args.by.map(By::from), interval: args.interval(), bin_ns: profile_bin_ns(args) };

@@ -23,7 +23,7 @@ pub(super) fn run(args: &Messages) -> anyhow::Result<ExitCode> {
     let table = Output::open_private(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
     let folder = args.dataset.place();
     let dataset = folder.as_deref().map(|folder| DatasetWriter::create(folder, args.dataset.file_rows)).transpose()?;
-    let mut stream = input::messages_alone(&args.inputs, &args.reading, args.transport)?;
+    let mut stream = input::messages_alone(&args.inputs, &args.reading, args.scope, args.transport)?;
     // The profile says what a message's connection is, while the stream goes on.
     let profile = stream.profile().clone();
     let (mut count, mut incomplete) = (0u64, 0u64);

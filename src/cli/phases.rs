@@ -16,7 +16,12 @@ pub(super) fn run(args: &Phases) -> anyhow::Result<ExitCode> {
     let figures = Outputs::open(&args.figures, &input::files(&source.inputs, &source.reading))?;
     // Captures are read in bins that windows of the width asked for can be made of.
     let bin_ns = args.window.map_or(pipeline::DEFAULT_BIN_NS, |window_ns| window_ns.min(pipeline::DEFAULT_BIN_NS));
-    let profile = input::profile(&source.inputs, &source.reading, Needs { bin_ns: Some(bin_ns), ..Needs::default() })?;
+    let profile = input::profile(
+        &source.inputs,
+        &source.reading,
+        source.scope,
+        Needs { bin_ns: Some(bin_ns), ..Needs::default() },
+    )?;
     if profile.bin_ns <= 0 {
         return Err(ReportError::NoTimeline.into());
     }

@@ -19,7 +19,7 @@ pub(super) fn run(args: &Rates) -> anyhow::Result<ExitCode> {
     let figures = Outputs::open(&args.figures, &files)?;
     let is_profile = pipeline::is_profile(&source.inputs[0]);
     let needs = Needs { bin_ns: Some(fine_ns(args)), sizes: true, ..Needs::default() };
-    let profile = input::profile(&source.inputs, &source.reading, needs)?;
+    let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     let bin_ns = args.bin.or((!is_profile).then_some(pipeline::DEFAULT_BIN_NS));
     let window_ns = args.window.unwrap_or(rates::DEFAULT_WINDOW_NS);
     let mut rates = rates::rates(&profile, args.by.map(By::from), bin_ns, window_ns)?;

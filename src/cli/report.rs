@@ -1,6 +1,6 @@
 //! `ibscope report`.
 
-use super::args::Reading;
+use super::args::{Reading, Scope};
 use super::crosscheck::{Against, DIFFERS};
 use super::files::Output;
 use super::input::{self, Needs};
@@ -22,6 +22,8 @@ pub(super) struct Report {
     inputs: Vec<PathBuf>,
     #[command(flatten)]
     reading: Reading,
+    #[command(flatten)]
+    scope: Scope,
     /// Write the page to this file
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -37,7 +39,7 @@ pub(super) struct Report {
 
 /// Writes all of a profile as one HTML file.
 pub(super) fn run(args: &Report) -> anyhow::Result<ExitCode> {
-    let Report { inputs, reading, output, compare, trace, against } = args;
+    let Report { inputs, reading, scope, output, compare, trace, against } = args;
     input::check(inputs)?;
     input::whole(inputs, reading, "health, sizes and latencies")?;
     let mut files = input::files(inputs, reading);
@@ -62,7 +64,14 @@ pub(super) fn run(args: &Report) -> anyhow::Result<ExitCode> {
         sizes: true,
         digests: true,
     };
-    let profile = input::profile(inputs, reading, needs)?;
+    let profile = input::profile(inputs, reading, *scope, needs)?;
+    if asked.is_some() {
+        input::one_job(&profile, "a trace")?;
+    }
+    if let Some(other) = &other {
+        input::one_job(&profile, "each side of a comparison")?;
+        input::one_job(other, "the other side of a comparison")?;
+    }
     let name = file_name(&inputs[0]);
     let compared = other
         .as_ref()

@@ -13,7 +13,7 @@ pub(super) fn run(args: &Summary) -> anyhow::Result<ExitCode> {
     input::whole(&source.inputs, &source.reading, "health")?;
     let bin_ns = Some(pipeline::DEFAULT_BIN_NS);
     let needs = Needs { bin_ns, health: true, times: true, sizes: true, ..Needs::default() };
-    let profile = input::profile(&source.inputs, &source.reading, needs)?;
+    let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(text::summary(&profile, &output::style(args.color)).as_bytes()),
         Format::Csv => summary::csv(&profile, out),

@@ -51,10 +51,10 @@ pub(super) fn run(args: &args::Trace) -> anyhow::Result<ExitCode> {
 
 fn source(args: &args::Trace) -> anyhow::Result<(Profile, Source)> {
     if args.inputs.iter().any(|place| pipeline::is_profile(place)) {
-        return Ok((input::profile(&args.inputs, &args.reading, Needs::default())?, Source::Timeline));
+        return Ok((input::profile(&args.inputs, &args.reading, args.scope, Needs::default())?, Source::Timeline));
     }
     input::check_captures("trace", &args.inputs)?;
-    let stream = input::messages_alone(&args.inputs, &args.reading, args.transport)?;
+    let stream = input::messages_alone(&args.inputs, &args.reading, args.scope, args.transport)?;
     // The profile says what a message's connection is, while the stream goes on.
     Ok((stream.profile().clone(), Source::Messages(Box::new(stream))))
 }

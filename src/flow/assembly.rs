@@ -10,7 +10,7 @@
 //! becomes complete is given out when room is needed, or at the end.
 
 use crate::model::PacketRecord;
-use ibscope_parsers::ib::Opcode;
+use ibscope_parsers::ib::{Opcode, Reth};
 use ibscope_parsers::mpi::Head;
 
 /// Runs that a connection may hold. A sender finishes one message before it starts the next, so more than one stands only where
@@ -28,10 +28,10 @@ pub(super) struct Transport {
     pub(super) opcode: Opcode,
     /// What the start of its payload showed.
     pub(super) head: Option<Head>,
-    /// Where an RDMA WRITE goes to, and how long it is as a whole in bytes.
-    pub(super) target: Option<(u64, u32)>,
-    /// It ends with immediate data.
-    pub(super) immediate: bool,
+    /// Where an RDMA WRITE goes to, and how long it is as a whole.
+    pub(super) target: Option<Reth>,
+    /// The immediate data of an RDMA WRITE, most significant byte first.
+    pub(super) immediate: Option<u32>,
     /// Payload that was seen, in bytes.
     pub(super) payload_bytes: u64,
     /// LRH to VCRC, or whole Ethernet frames, of the packets seen.
@@ -52,7 +52,7 @@ pub(super) struct Transport {
 
 impl Transport {
     /// A message as its first packet shows it; complete if that is the only one.
-    pub(super) fn new(packet: &PacketRecord, head: Option<Head>, target: Option<(u64, u32)>) -> Self {
+    pub(super) fn new(packet: &PacketRecord, head: Option<Head>, target: Option<Reth>) -> Self {
         let opcode = packet.opcode();
         let payload_bytes = u64::from(packet.payload_bytes);
         let whole = !opcode.is_first() && !opcode.is_middle() && !opcode.is_last();
@@ -61,7 +61,7 @@ impl Transport {
             opcode,
             head,
             target,
-            immediate: opcode.has_immediate(),
+            immediate: None,
             payload_bytes,
             wire_bytes: u64::from(packet.wire_bytes),
             packets: 1,
@@ -74,7 +74,7 @@ impl Transport {
     }
 
     fn add(&mut self, other: Self) {
-        self.immediate |= other.immediate;
+        self.immediate = self.immediate.or(other.immediate);
         self.payload_bytes += other.payload_bytes;
         self.wire_bytes += other.wire_bytes;
         self.packets += other.packets;
@@ -83,8 +83,8 @@ impl Transport {
         self.kept.extend(other.kept.into_iter().take(room));
     }
 
-    fn add_packet(&mut self, packet: &PacketRecord) {
-        self.immediate |= packet.opcode().has_immediate();
+    fn add_packet(&mut self, packet: &PacketRecord, immediate: Option<u32>) {
+        self.immediate = self.immediate.or(immediate);
         self.payload_bytes += u64::from(packet.payload_bytes);
         self.wire_bytes += u64::from(packet.wire_bytes);
         self.packets += 1;
@@ -140,7 +140,8 @@ impl Assembly {
     }
 
     /// Takes a First, Middle or Last packet with its unwrapped PSN. `first` is what a First shows of its message; `keep` asks for
-    /// payload to be kept: of a message that needs it, or of one whose start is missing and which may. Gives the message that is complete now.
+    /// payload to be kept: of a message that needs it, or of one whose start is missing and which may. `immediate` is what the last packet of an
+    /// RDMA WRITE has. Gives the message that is complete now.
     pub(super) fn packet(
         &mut self,
         packet: &PacketRecord,
@@ -148,6 +149,7 @@ impl Assembly {
         number: i64,
         first: Option<Transport>,
         keep: bool,
+        immediate: Option<u32>,
     ) -> Option<Transport> {
         let opcode = packet.opcode();
         // The next packet of the message that is being sent.
@@ -157,31 +159,25 @@ impl Assembly {
             run.end += 1;
             run.has_last = opcode.is_last();
             run.last_bytes = packet.payload_bytes;
-            run.seen.add_packet(packet);
+            run.seen.add_packet(packet, immediate);
             if !run.seen.kept.is_empty() {
                 run.seen.keep(payload);
             }
             return if run.has_last && run.has_first { self.runs.pop().map(finished) } else { None };
         }
-        self.insert(packet, payload, number, first, keep)
+        let mut seen = first.unwrap_or_else(|| Transport::new(packet, None, None));
+        seen.immediate = immediate;
+        if keep {
+            seen.keep(payload);
+        }
+        self.insert(packet, number, seen)
     }
 
     /// The general case: a new run, which may close the hole between its neighbours.
-    fn insert(
-        &mut self,
-        packet: &PacketRecord,
-        payload: &[u8],
-        number: i64,
-        first: Option<Transport>,
-        keep: bool,
-    ) -> Option<Transport> {
-        let has_first = first.is_some();
+    fn insert(&mut self, packet: &PacketRecord, number: i64, seen: Transport) -> Option<Transport> {
+        let has_first = seen.started;
         if has_first {
             self.other(number);
-        }
-        let mut seen = first.unwrap_or_else(|| Transport::new(packet, None, None));
-        if keep {
-            seen.keep(payload);
         }
         let run = Run {
             start: number,
@@ -289,7 +285,7 @@ mod tests {
     fn feed(assembly: &mut Assembly, opcode: u8, psn: u32, payload_bytes: u16) -> Option<Transport> {
         let packet = packet(opcode, psn, payload_bytes);
         let first = (opcode == FIRST).then(|| Transport::new(&packet, None, None));
-        assembly.packet(&packet, &[], i64::from(psn), first, false)
+        assembly.packet(&packet, &[], i64::from(psn), first, false, None)
     }
 
     #[test]

@@ -123,3 +123,12 @@ fn q_key(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<u32> {
 pub(super) fn reth(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<Reth> {
     extensions(packet, batch_bytes)?.reth
 }
+
+/// The immediate data of the last packet of an RDMA WRITE, where it has some.
+pub(super) fn immediate(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<u32> {
+    let opcode = packet.opcode();
+    if !(opcode.is_write() && opcode.has_immediate()) {
+        return None;
+    }
+    extensions(packet, batch_bytes)?.imm
+}

@@ -189,7 +189,7 @@ impl Messages {
                 self.transport_only(connection, message);
             }
             Some(Head { part: Part::Control, .. }) | None => {
-                let id = message.target.and_then(|(address, _)| self.memory_at(pair, address));
+                let id = message.target.and_then(|reth| self.memory_at(pair, reth.va));
                 match id {
                     Some(id) => self.add_data(id, message.payload_bytes, &raw(connection, message), message.times_ns),
                     None => self.transport_only(connection, message),
@@ -277,7 +277,7 @@ impl Messages {
         if matching.is_none() && !self.with_transport {
             return;
         }
-        self.put(RawMessage {
+        let message = RawMessage {
             connection: written.connection,
             psn: written.psn,
             mpi: matching.map(|matching| (Form::Nccl, matching, Protocol::Rendezvous)),
@@ -287,7 +287,13 @@ impl Messages {
             packets: written.packets,
             times_ns: written.times_ns,
             complete: written.complete,
-        });
+        };
+        if !written.is_part {
+            self.put(message);
+        } else if self.gives {
+            // When the rest of it comes is not known here, so it has no time of its own.
+            self.ready.push(message);
+        }
     }
 
     fn name(&mut self, id: u64, name: Name) {

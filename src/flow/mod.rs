@@ -3,7 +3,7 @@
 //! A tracker sees all traffic between the pairs of endpoints dealt to it, so many of them run side by side and share
 //! nothing. It keeps state per connection and direction: which sequence numbers were seen how often (`ledger`), which
 //! transport messages are open (`assembly`), and what their starts have shown (`envelopes`); and per tracker what goes from one
-//! connection to another: answers that pair them (`pairing`, `echoes`), invitations (`nccl`), and, where single messages are asked
+//! connection to another: answers that pair them (`pairing`, `echoes`), the receives of NCCL (`nccl`), and, where single messages are asked
 //! for, MPI messages in several transport messages (`messages`). What goes wrong is counted on the way (`health`), and what the capture
 //! missed is told when requests are held against answers (`completeness`). It does not decide whether a packet seen twice is a mirror copy or a
 //! repeat: that is known only when the whole input has been seen (`reduce`).
@@ -21,6 +21,7 @@ mod ledger;
 mod messages;
 mod nccl;
 mod pairing;
+mod rails;
 mod reaction;
 mod reads;
 mod rendezvous;
@@ -29,11 +30,12 @@ mod timing;
 mod waiting;
 
 pub use cm::connection_management;
+pub use rails::settle_shares;
 
 use crate::model::health::Observed;
 use crate::model::{
-    ConnectionKey, Continuity, Introduction, Kind, Missing, MpiMessage, Packet, PacketRecord, Paged, RawMessage, Seen,
-    Start, Timing, Turn, Verb, Wireup,
+    ConnectionKey, Continuity, CtsQueue, Introduction, Kind, Missing, MpiMessage, Packet, PacketRecord, Paged,
+    RawMessage, Seen, Start, Timing, Turn, Verb, Wireup,
 };
 use assembly::Assembly;
 use echoes::Echoes;
@@ -102,6 +104,7 @@ pub struct Tracker {
     messages: Messages,
     wireups: Vec<Wireup>,
     introductions: Vec<Introduction>,
+    cts_queues: Vec<CtsQueue>,
     /// Messages given up before connections were.
     evicted: u64,
 }
@@ -212,6 +215,8 @@ pub struct Events {
     pub timings: Vec<Timing>,
     /// Transport messages whose length is known, in bytes of payload.
     pub sizes: Vec<(u32, Verb, u64)>,
+    /// Shares of NCCL's messages: true where they begin a message.
+    pub shares: Vec<(u32, bool)>,
 }
 
 impl Tracker {
@@ -238,6 +243,7 @@ impl Tracker {
             messages: Messages::new(depth, times && depth >= Depth::Envelopes),
             wireups: Vec::new(),
             introductions: Vec::new(),
+            cts_queues: Vec::new(),
             evicted: 0,
         }
     }
@@ -401,6 +407,9 @@ impl Tracker {
                 self.finished(id, (key.src, key.dst), &message, &[], events);
             }
         }
+        let outcome = self.nccl.finish();
+        self.nccl_messages(outcome, events);
+        self.cts_queues.extend(self.nccl.queues(&keys));
         self.messages.finish();
         // Nothing that is still open has a time.
         events.messages.extend(self.messages.take());
@@ -448,6 +457,7 @@ impl Tracker {
         *self = Self {
             wireups: std::mem::take(&mut self.wireups),
             introductions: std::mem::take(&mut self.introductions),
+            cts_queues: std::mem::take(&mut self.cts_queues),
             evicted: self.evicted(),
             ..Self::new(self.depth, self.times, self.follows_health, self.room)
         };
@@ -463,7 +473,7 @@ impl Tracker {
     pub fn evicted(&self) -> u64 {
         // Of those that are followed for their times none is missed.
         let messages = if self.depth >= Depth::Messages { self.messages.evicted } else { 0 };
-        self.evicted + messages + self.nccl.evicted
+        self.evicted + messages
     }
 
     /// UCX's wire-up messages, in the order seen.
@@ -476,6 +486,12 @@ impl Tracker {
     #[must_use]
     pub fn introductions(&self) -> &[Introduction] {
         &self.introductions
+    }
+
+    /// NCCL's queues of clear-to-send elements, each once per input.
+    #[must_use]
+    pub fn cts_queues(&self) -> &[CtsQueue] {
+        &self.cts_queues
     }
 
     /// What the packet says of its connection's health. `number` and `span` are those of the ledger.

@@ -1,53 +1,185 @@
-//! NCCL over verbs: the receiver invites data by "clear to send" elements, the sender writes them and ends with immediate data.
+//! NCCL over verbs: the receives that a receiver has posted, and the WRITEs that answer them.
 //!
 //! ```text
-//! B -> A  WRITE            elements {address, size}, and the rank of A       index 1, 2, 3 ...
-//! A -> B  WRITE to one of the addresses, once or more
-//! A -> B  WRITE with immediate data: to the address, or empty, or with the sizes of several elements
+//! B -> A  WRITE                       {address, size, keys}, rank of A; index 1, 2, 3 ...     a queue
+//! A -> B  WRITE                       a share of the message, at the address or behind it     a path
+//! A -> B  WRITE with immediate data   a share, nothing, or the lengths of several messages
 //! ```
-//! No packet of the data names anybody, so the invitation gives the sender's rank and the WRITEs give the length. Written for
-//! one queue pair per NCCL connection, the default; with more, each counts its share as a message.
+//! No packet of the data names anybody: the clear-to-send elements give the sender's rank, the WRITEs with immediate data give
+//! the lengths. A message may be split over several queue pairs, here *paths*, on one port or on several. Each path carries one WRITE with
+//! immediate data per message, which states the length of the whole message. So every path counts whole messages, and notes whether its shares
+//! begin messages or continue them. Which paths count is decided when all of them are known (`rails`).
+//!
+//! A path belongs to one queue, and takes its receives in the order of their indices. Half of them, or all, may be posted through another
+//! port, and a capture may miss some. Then the key of the memory tells the queue, and the rank is the one that all its elements have named.
 
 use super::assembly::{Transport, join_times};
+use crate::model::traffic::CtsPath;
+use crate::model::{ConnectionKey, CtsQueue, QueuePair};
 use foldhash::fast::FixedState;
 use ibscope_parsers::Endpoint;
-use ibscope_parsers::mpi::{Envelope, Identity, Length, Matching, nccl};
+use ibscope_parsers::ib::Reth;
+use ibscope_parsers::mpi::nccl::{self, Immediate, Release};
+use ibscope_parsers::mpi::{Envelope, Identity, Length, Matching};
+use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
 
-/// Invitations that may be open between two endpoints in one direction; a connection has 32 (`MAX_REQUESTS`) at most.
-const MAX_OPEN: usize = 1 << 8;
-/// Invitations that may be open in all.
-const MAX_OPEN_IN_ALL: usize = 1 << 14;
-/// How far an invitation may be from the latest one of its connection: some may be lost before the capture and sent again.
+/// Receives of a queue that are kept: no connection has more requests under way (`NCCL_NET_MAX_REQUESTS`).
+const MAX_RECEIVES: usize = 32;
+/// The same where many queues have some.
+const FEW_RECEIVES: usize = 4;
+/// Receives of all queues from which on there are many.
+const MANY_RECEIVES: usize = 1 << 14;
+/// Messages of a path that wait until it is known whose they are.
+const MAX_WAITING: usize = 32;
+/// Most WRITEs of a path for one message, but for the last one.
+const MAX_CHAIN: usize = 8;
+/// Keys of memory that a queue remembers: a connection has one or two regions, and one for each buffer that its user has registered.
+const MAX_KEYS: usize = 64;
+/// Receives of a queue, and shares of a path, that are remembered as evidence.
+const MAX_EVIDENCE: usize = 32;
+/// How far an index may be from the highest of its queue where its address says nothing: packets may be lost before the capture and sent again.
 const WINDOW: u64 = 64;
+/// The elements of a ring: a multiple of the one, and no more than the other (`MAX_REQUESTS`: 8 or 32, for each of 8 receives).
+const RING_SLOTS: (i128, i128) = (64, 256);
+/// PSNs have 24 bits.
+const PSN_MASK: u32 = 0xFF_FFFF;
 
-/// Invitations between some pairs of endpoints.
+type Direction = (Endpoint, Endpoint);
+
+/// NCCL's traffic between some pairs of endpoints.
 #[derive(Debug, Default)]
 pub(super) struct Nccl {
-    /// Highest index of an invitation, by number of the connection that carried it.
-    indices: HashMap<u32, u64, FixedState>,
-    /// Invitations that are open.
-    count: usize,
-    /// Those that were given up because too many were.
-    pub(super) evicted: u64,
-    /// By sender and receiver of the data.
-    open: HashMap<(Endpoint, Endpoint), VecDeque<Invitation>, FixedState>,
+    /// By number of the connection that carries the clear-to-send elements.
+    queues: HashMap<u32, Queue, FixedState>,
+    /// The queues whose data go from the one to the other.
+    by_direction: HashMap<Direction, Vec<u32>, FixedState>,
+    /// By number of the connection that carries the data, if it is or may be NCCL's.
+    paths: HashMap<u32, DataPath, FixedState>,
+    /// Receives of all queues.
+    held: usize,
 }
 
+/// The clear-to-send elements that came over one connection.
 #[derive(Debug)]
-struct Invitation {
-    rank: Option<u32>,
-    elements: Box<[Element]>,
+struct Queue {
+    release: Release,
+    highest_index: u64,
+    /// Index and address in the sender's memory of one of them.
+    slot: (u64, u64),
+    /// Greatest common divisor of the distances between their indices.
+    step: u64,
+    /// Keys of the first of them, by device of the receiver.
+    r_keys: RKeys,
+    /// The keys of all, as many as there is room for.
+    known_keys: Vec<u32>,
+    /// Address and length of the memory of the first ones, where the receiver has several devices.
+    evidence: Vec<(u64, u64)>,
+    /// In the order of their indices.
+    receives: VecDeque<Receive>,
+    ranks: Ranks,
+    reading: Option<Immediate>,
+    /// Most paths that have carried one message whose length is not stated.
+    width: usize,
 }
 
+type RKeys = SmallVec<[u32; 2]>;
+
+/// A receive, or several that were posted together.
 #[derive(Debug)]
-struct Element {
+struct Receive {
+    index: u64,
+    r_keys: RKeys,
+    buffers: SmallVec<[Buffer; 1]>,
+    /// What was written, where lengths are not stated.
+    written: Option<Box<Sums>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Buffer {
     address: u64,
-    size_bytes: u64,
-    written: Option<Written>,
+    room_bytes: u64,
+    /// Rank of the sender.
+    rank: Option<u32>,
 }
 
-/// What was written to one element.
+impl Buffer {
+    const fn overlaps(&self, other: &Self) -> bool {
+        self.address < other.address.saturating_add(other.room_bytes)
+            && other.address < self.address.saturating_add(self.room_bytes)
+    }
+}
+
+/// Messages whose lengths are the sums of their shares.
+#[derive(Debug, Default)]
+struct Sums {
+    /// Connections that have carried the end.
+    ended: SmallVec<[u32; 2]>,
+    /// The one of them that carries first shares.
+    first: Option<u32>,
+    /// By buffer: what was written, and the end of the furthest share.
+    buffers: SmallVec<[(Written, u64); 1]>,
+}
+
+/// A queue pair that data come over.
+#[derive(Debug, Default)]
+struct DataPath {
+    queue: Option<u32>,
+    /// Whether its last share that went to a receive of the queue was the first of its message. Where there is none, the key of the memory tells
+    /// the queue.
+    is_first: Option<bool>,
+    /// Address and length of its first shares, until one is placed.
+    evidence: Vec<(u64, u64)>,
+    /// The queue is the one that it belongs to, or names the same rank as the others with the same memory.
+    is_one_rank: bool,
+    /// Lowest index that the next message may have.
+    next_index: u64,
+    /// PSN that follows on the last WRITE, where that was seen whole.
+    next_psn: Option<u32>,
+    /// WRITEs since the last one with immediate data.
+    chain: SmallVec<[Share; 1]>,
+    /// Nothing is missing between the last one with immediate data and the chain, nor in it.
+    is_whole: bool,
+    /// Messages of which something is not known yet.
+    waiting: Vec<Message>,
+}
+
+/// The ranks that the elements of a queue have named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Ranks {
+    #[default]
+    Unknown,
+    /// All the same; `None` where the release names none.
+    One(Option<u32>),
+    Several,
+}
+
+impl Ranks {
+    fn add(&mut self, rank: Option<u32>) {
+        *self = match *self {
+            Self::Unknown => Self::One(rank),
+            Self::One(known) if known == rank => Self::One(rank),
+            Self::One(_) | Self::Several => Self::Several,
+        };
+    }
+}
+
+/// Where in a receive a WRITE begins.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    index: u64,
+    buffer: usize,
+    offset: u64,
+}
+
+/// A WRITE of a path, and where it went.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    place: Option<Place>,
+    written: Written,
+}
+
+/// What one or several WRITEs have written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written {
     /// Number of the connection.
@@ -64,106 +196,27 @@ pub(super) struct Written {
     pub(super) times_ns: (i64, i64),
     /// All packets were seen.
     pub(super) complete: bool,
+    /// The message is longer: other paths carry the rest.
+    pub(super) is_part: bool,
 }
 
-/// What an RDMA WRITE is to NCCL.
-#[derive(Debug)]
-pub(super) enum Verdict {
-    /// Nothing that was invited.
-    Other,
-    /// Data, which a later WRITE will end.
-    Data,
-    /// The end of these messages. The envelope is missing where the invitation named no rank.
-    Ends(Vec<(Option<Envelope>, Written)>),
-}
-
-impl Nccl {
-    /// An invitation on a connection, from the receiver of the data `src` to its sender `dst`. False where its number is far from those
-    /// before it: then it is none, whatever it looks like.
-    pub(super) fn invitation(
-        &mut self,
-        (src, dst): (Endpoint, Endpoint),
-        connection: u32,
-        payload: &[u8],
-        dma_bytes: u32,
-    ) -> bool {
-        let Some(cts) = nccl::cts(payload, dma_bytes) else { return false };
-        let highest = self.indices.entry(connection).or_insert(cts.index);
-        if cts.index.abs_diff(*highest) > WINDOW {
-            return false;
-        }
-        *highest = (*highest).max(cts.index);
-        let element = |element: nccl::Element| Element {
-            address: element.address,
-            size_bytes: element.size_bytes,
-            written: None,
-        };
-        let open = self.open.entry((dst, src)).or_default();
-        open.push_back(Invitation { rank: cts.rank, elements: cts.elements().map(element).collect() });
-        self.count += 1;
-        if open.len() > MAX_OPEN || self.count > MAX_OPEN_IN_ALL {
-            open.pop_front();
-            self.count -= 1;
-            self.evicted += 1;
-        }
-        true
-    }
-
-    /// True while an invitation is open for this direction.
-    pub(super) fn awaits(&self, pair: (Endpoint, Endpoint)) -> bool {
-        !self.open.is_empty() && self.open.get(&pair).is_some_and(|open| !open.is_empty())
-    }
-
-    /// A WRITE of the sender of the data.
-    pub(super) fn write(&mut self, pair: (Endpoint, Endpoint), connection: u32, message: &Transport) -> Verdict {
-        let Some(open) = self.open.get_mut(&pair) else { return Verdict::Other };
-        let Some((address, length_bytes)) = message.target else { return Verdict::Other };
-        let seen = Written {
+impl Written {
+    fn of(connection: u32, message: &Transport) -> Self {
+        Self {
             connection,
             psn: message.psn,
-            length_bytes: u64::from(length_bytes),
+            length_bytes: message.target.map_or(0, |reth| reth.dma_len.into()),
             wire_bytes: message.wire_bytes,
             packets: message.packets,
             times_ns: message.times_ns,
             complete: message.complete,
-        };
-        let mut hit = None;
-        'search: for (index, invitation) in open.iter_mut().enumerate() {
-            for element in &mut invitation.elements {
-                if (element.address..element.address.saturating_add(element.size_bytes.max(1))).contains(&address) {
-                    element.written = Some(element.written.map_or(seen, |before| before.and(seen)));
-                    hit = Some(index);
-                    break 'search;
-                }
-            }
+            is_part: false,
         }
-        if !message.immediate {
-            return if hit.is_some() { Verdict::Data } else { Verdict::Other };
-        }
-        let ended = hit.or_else(|| {
-            let mine = |element: &Element| element.written.is_some_and(|written| written.connection == connection);
-            let index = open.iter().position(|invitation| invitation.elements.iter().any(mine))?;
-            // Not to an address of the invitation: the end of what was written there. It carries no data, or the sizes.
-            let last = open[index].elements.iter_mut().rev().find_map(|element| element.written.as_mut())?;
-            *last = last.and(Written { length_bytes: 0, ..seen });
-            Some(index)
-        });
-        let Some(invitation) = ended.and_then(|index| open.remove(index)) else { return Verdict::Other };
-        self.count -= 1;
-        let envelope = |written: &Written| {
-            let rank = invitation.rank?;
-            let identity = Identity { rank, context: 0, tag: 0, world: true, collective: false };
-            Some(Envelope { matching: Matching::Named(identity), length: Length::Stated(written.length_bytes) })
-        };
-        let written = invitation.elements.iter().filter_map(|element| element.written);
-        Verdict::Ends(written.map(|written| (envelope(&written), written)).collect())
     }
-}
 
-impl Written {
     fn and(self, later: Self) -> Self {
         Self {
-            length_bytes: self.length_bytes + later.length_bytes,
+            length_bytes: self.length_bytes.saturating_add(later.length_bytes),
             wire_bytes: self.wire_bytes + later.wire_bytes,
             packets: self.packets + later.packets,
             times_ns: join_times(self.times_ns, later.times_ns),
@@ -171,4 +224,578 @@ impl Written {
             ..self
         }
     }
+
+    /// The same as a message of so many bytes.
+    const fn message(self, length_bytes: u64) -> Self {
+        Self { length_bytes, is_part: self.length_bytes < length_bytes, ..self }
+    }
+
+    /// Another message of the same packets, which the other one has.
+    const fn none(self) -> Self {
+        Self { length_bytes: 0, wire_bytes: 0, packets: 0, ..self }
+    }
+}
+
+/// A message, or several that were received together, as far as one path has carried it.
+#[derive(Debug)]
+struct Message {
+    /// The immediate data, most significant byte first.
+    word: u32,
+    /// Shares before the last WRITE.
+    chain: SmallVec<[Share; 1]>,
+    /// The last WRITE.
+    last: Share,
+    /// The start of the last WRITE was seen.
+    is_started: bool,
+    /// All WRITEs of it were seen.
+    is_whole: bool,
+    /// The payload of the last WRITE, as lengths.
+    lengths: SmallVec<[u32; 2]>,
+    /// Index of the receive and ranks by buffer, where one of the shares went to one that was seen.
+    receive: Option<(u64, SmallVec<[Option<u32>; 1]>)>,
+}
+
+/// How long the messages are that have ended.
+enum Lengths {
+    /// So many bytes each.
+    Stated(SmallVec<[u64; 1]>),
+    /// As long as their shares together.
+    Sum,
+    /// Later messages may tell.
+    Wait,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// A message that has ended. The envelope is missing where the release names no rank.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) envelope: Option<Envelope>,
+    pub(super) written: Written,
+}
+
+/// What a WRITE has come to.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// It is data of NCCL, or may be.
+    pub(super) is_data: bool,
+    /// Shares that say which part of its messages a path carries, by the number of its connection: true for the first.
+    pub(super) shares: SmallVec<[(u32, bool); 1]>,
+    /// Messages that have ended.
+    pub(super) ended: Vec<Ended>,
+    /// Messages whose sender or length cannot be told: their connections, and their senders where these are known.
+    pub(super) unknown: Vec<(u32, Option<u32>)>,
+    /// Messages that are not known to be NCCL's: it is not known to whom the memory belongs that they went to.
+    pub(super) others: Vec<Written>,
+}
+
+impl Nccl {
+    /// Clear-to-send elements on a connection, from the receiver of the data `src` to its sender `dst`. `None` where their index is far from
+    /// those before: then they are none, whatever they look like.
+    pub(super) fn clear_to_send(
+        &mut self,
+        (src, dst): Direction,
+        connection: u32,
+        payload: &[u8],
+        reth: Reth,
+    ) -> Option<Outcome> {
+        let cts = nccl::cts(payload, reth.dma_len)?;
+        let queue = self.queues.entry(connection).or_insert_with(|| {
+            self.by_direction.entry((dst, src)).or_default().push(connection);
+            Queue::new(&cts, reth.va)
+        });
+        let is_near = cts.index.abs_diff(queue.highest_index) <= WINDOW;
+        if !is_near && !is_one_ring(cts.release.slot_bytes(), queue.slot, (cts.index, reth.va)) {
+            return None;
+        }
+        let before = queue.receives.len();
+        let most = if self.held > MANY_RECEIVES { FEW_RECEIVES } else { MAX_RECEIVES };
+        let mut outcome = Outcome::default();
+        queue.add(Receive::of(&cts), most, &mut outcome);
+        self.held = self.held + queue.receives.len() - before;
+        Some(outcome)
+    }
+
+    /// True where data of this direction were asked for.
+    pub(super) fn awaits(&self, direction: Direction) -> bool {
+        !self.by_direction.is_empty() && self.by_direction.contains_key(&direction)
+    }
+
+    /// A WRITE from the sender of data to their receiver; `body` is its captured payload, where it is a single packet.
+    pub(super) fn write(&mut self, direction: Direction, connection: u32, message: &Transport, body: &[u8]) -> Outcome {
+        let mut outcome = Outcome::default();
+        let place = self.place(direction, connection, message);
+        let is_bound = self.paths.get(&connection).is_some_and(|path| path.queue.is_some());
+        if !is_bound && message.immediate.is_none() {
+            return outcome;
+        }
+        outcome.is_data = true;
+        let path = self.paths.entry(connection).or_default();
+        path.follow(message);
+        let share = Share { place, written: Written::of(connection, message) };
+        match message.immediate {
+            None => path.push(share),
+            Some(word) => self.end(connection, word, share, (message, body), &mut outcome),
+        }
+        outcome
+    }
+
+    /// Gives out what is left, when nothing more comes.
+    pub(super) fn finish(&mut self) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut paths: Vec<u32> = self.paths.keys().copied().collect();
+        paths.sort_unstable();
+        // What one path has learnt may help another.
+        paths.into_iter().for_each(|connection| self.resolve(connection, &mut outcome));
+        for queue in self.queues.values_mut() {
+            queue.receives.drain(..).for_each(|receive| receive.end(queue.width, &mut outcome));
+        }
+        for (connection, path) in &mut self.paths {
+            for message in path.waiting.drain(..) {
+                if path.queue.is_some() {
+                    outcome.unknown.push((*connection, None));
+                } else {
+                    outcome.others.push(message.together());
+                }
+            }
+        }
+        self.held = 0;
+        outcome
+    }
+
+    /// The queues as evidence of what belongs together. `keys` are the connections by number.
+    pub(super) fn queues(&self, keys: &[ConnectionKey]) -> Vec<CtsQueue> {
+        let mut paths: HashMap<u32, Vec<CtsPath>, FixedState> = HashMap::default();
+        for (connection, path) in &self.paths {
+            let Some(queue) = path.queue else { continue };
+            let qpn = keys[*connection as usize].dest_qp;
+            paths.entry(queue).or_default().push(CtsPath { qpn, unplaced: path.evidence.clone() });
+        }
+        let as_evidence = |(connection, queue): (&u32, &Queue)| {
+            let ConnectionKey { src, dst, dest_qp, .. } = keys[*connection as usize];
+            let mut paths = paths.remove(connection).unwrap_or_default();
+            paths.sort_unstable();
+            CtsQueue {
+                from: src,
+                to: QueuePair { endpoint: dst, qpn: dest_qp },
+                index: queue.slot.0,
+                address: queue.slot.1,
+                slot_bytes: queue.release.slot_bytes(),
+                step: queue.step,
+                r_keys: queue.r_keys.to_vec(),
+                memory: queue.evidence.clone(),
+                paths,
+            }
+        };
+        let mut queues: Vec<CtsQueue> = self.queues.iter().map(as_evidence).collect();
+        queues.sort_unstable();
+        queues
+    }
+
+    /// Where a WRITE went, if to a receive of the queue that its path belongs to. A path that belongs to none yet belongs to the one with
+    /// such a receive, or to any whose memory has this key.
+    fn place(&mut self, direction: Direction, connection: u32, message: &Transport) -> Option<Place> {
+        let reth = message.target?;
+        let path = self.paths.get(&connection);
+        let (own, from) =
+            path.map_or((None, 0), |path| (path.queue.filter(|_| path.is_first.is_some()), path.next_index));
+        let among = match &own {
+            Some(number) => std::slice::from_ref(number),
+            None => self.by_direction.get(&direction)?,
+        };
+        let queues = among.iter().filter_map(|number| Some((*number, self.queues.get(number)?)));
+        let is_last = message.immediate.is_some();
+        // Where empty shares go says nothing: it may be behind the message, where others begin.
+        let mut placed = queues.clone().filter(|_| reth.dma_len > 0);
+        let found = placed.find_map(|(number, queue)| Some((number, queue.place(&reth, from, is_last)?)));
+        let mut with_key = queues.filter(|(_, queue)| queue.known_keys.contains(&reth.r_key));
+        let by_key = with_key.next();
+        let is_one_rank = by_key.is_some_and(|(_, queue)| with_key.all(|(_, other)| other.ranks == queue.ranks));
+        let number = found.map(|(number, _)| number).or(by_key.map(|(number, _)| number))?;
+        let path = self.paths.entry(connection).or_default();
+        path.queue = Some(number);
+        path.is_one_rank = is_one_rank || found.is_some() || path.is_first.is_some();
+        path.place(&reth, found.map(|(_, place)| place));
+        found.map(|(_, place)| place)
+    }
+
+    /// The WRITE that ends a message on its path.
+    fn end(
+        &mut self,
+        connection: u32,
+        word: u32,
+        last: Share,
+        (transport, body): (&Transport, &[u8]),
+        outcome: &mut Outcome,
+    ) {
+        let Some(path) = self.paths.get_mut(&connection) else { return };
+        let chain = std::mem::take(&mut path.chain);
+        let is_whole = std::mem::replace(&mut path.is_whole, true);
+        let place = last.place.or_else(|| chain.iter().rev().find_map(|share| share.place));
+        let queue = path.queue.and_then(|number| self.queues.get(&number));
+        let receive = place.and_then(|place| queue?.receive(place.index));
+        // As many WRITEs as there are messages; else it is not this receive that they answer.
+        let receive = receive.filter(|receive| {
+            let (writes, most) = (chain.len(), receive.buffers.len());
+            writes == most || writes < most && (writes == 0 || !is_whole)
+        });
+        if let Some(receive) = receive {
+            path.next_index = receive.index + 1;
+            let places = chain.iter().chain([&last]).filter_map(|share| share.place);
+            let own = places.filter(|place| place.index == receive.index);
+            outcome.shares.extend(own.map(|place| (connection, place.offset == 0)));
+        }
+        let dma_bytes = transport.target.map_or(0, |reth| reth.dma_len);
+        path.waiting.push(Message {
+            word,
+            chain,
+            last,
+            is_started: transport.started,
+            is_whole,
+            lengths: nccl::lengths(body, dma_bytes).into_iter().flatten().collect(),
+            receive: receive.map(|receive| (receive.index, receive.buffers.iter().map(|buffer| buffer.rank).collect())),
+        });
+        if path.queue.is_some() {
+            self.resolve(connection, outcome);
+        } else if path.waiting.len() > MAX_WAITING {
+            outcome.others.push(path.waiting.remove(0).together());
+        }
+    }
+
+    /// Gives out those messages of a path of which all is known.
+    fn resolve(&mut self, connection: u32, outcome: &mut Outcome) {
+        let Some(path) = self.paths.get_mut(&connection) else { return };
+        let Some(queue) = path.queue.and_then(|number| self.queues.get_mut(&number)) else { return };
+        queue.reading = queue.reading.or_else(|| path.waiting.iter().find_map(Message::reading));
+        let mut left = Vec::new();
+        for message in path.waiting.drain(..) {
+            let of_queue = match queue.ranks {
+                Ranks::One(rank) if path.is_one_rank => Some([rank; MAX_CHAIN]),
+                Ranks::One(_) | Ranks::Unknown | Ranks::Several => None,
+            };
+            let of_receive = message.receive.as_ref().map(|(_, ranks)| ranks.as_slice());
+            let count = message.count(queue.reading, queue.release);
+            let Some(ranks) = of_receive.or(of_queue.as_ref().map(<[_; _]>::as_slice)) else {
+                outcome.unknown.extend(std::iter::repeat_n((connection, None), count.unwrap_or(1)));
+                continue;
+            };
+            let unknown = ranks.iter().take(count.unwrap_or(1)).map(|rank| (connection, *rank));
+            match message.lengths(count, queue.reading) {
+                Lengths::Wait => left.push(message),
+                Lengths::Sum if queue.sum(&message, path.is_first == Some(true)) => {}
+                Lengths::Sum | Lengths::Unknown => outcome.unknown.extend(unknown),
+                Lengths::Stated(lengths) => {
+                    outcome.shares.extend(message.is_empty_share_of(&lengths).then_some((connection, false)));
+                    let messages = message.messages(&lengths).into_iter().zip(ranks);
+                    outcome.ended.extend(messages.map(|(written, rank)| Ended::of(*rank, written)));
+                }
+            }
+        }
+        let surplus = left.len().saturating_sub(MAX_WAITING);
+        outcome.unknown.extend(left.drain(..surplus).map(|_| (connection, None)));
+        path.waiting = left;
+    }
+}
+
+impl Ended {
+    fn of(rank: Option<u32>, written: Written) -> Self {
+        Self { envelope: rank.map(|rank| envelope(rank, Length::Stated(written.length_bytes))), written }
+    }
+}
+
+/// The envelope of a message of this sender.
+pub(super) const fn envelope(rank: u32, length: Length) -> Envelope {
+    let identity = Identity { rank, context: 0, tag: 0, world: true, collective: false };
+    Envelope { matching: Matching::Named(identity), length }
+}
+
+impl Queue {
+    fn new(cts: &nccl::Cts<'_>, address: u64) -> Self {
+        Self {
+            release: cts.release,
+            highest_index: cts.index,
+            slot: (cts.index, address),
+            step: 0,
+            r_keys: cts.elements().next().map(|element| r_keys(&element).collect()).unwrap_or_default(),
+            known_keys: Vec::new(),
+            evidence: Vec::new(),
+            receives: VecDeque::new(),
+            ranks: Ranks::Unknown,
+            reading: None,
+            width: 0,
+        }
+    }
+
+    /// Adds a receive, and gives up those that have ended, or that are too many.
+    fn add(&mut self, receive: Receive, most: usize, outcome: &mut Outcome) {
+        self.highest_index = self.highest_index.max(receive.index);
+        self.step = gcd(self.step, receive.index.abs_diff(self.slot.0));
+        for key in &receive.r_keys {
+            if self.known_keys.len() < MAX_KEYS && !self.known_keys.contains(key) {
+                self.known_keys.push(*key);
+            }
+        }
+        for Buffer { address, room_bytes, rank } in &receive.buffers {
+            self.ranks.add(*rank);
+            if self.r_keys.len() > 1 && self.evidence.len() < MAX_EVIDENCE {
+                self.evidence.push((*address, *room_bytes));
+            }
+        }
+        let has_ended = |other: &Receive| other.index < receive.index && other.is_before(&receive);
+        if self.receives.iter().any(has_ended) {
+            let (ended, open): (VecDeque<_>, _) = self.receives.drain(..).partition(has_ended);
+            self.receives = open;
+            ended.into_iter().for_each(|ended| ended.end(self.width, outcome));
+        }
+        let at = self.receives.partition_point(|other| other.index < receive.index);
+        if self.receives.get(at).is_none_or(|other| other.index != receive.index) {
+            self.receives.insert(at, receive);
+        }
+        while self.receives.len() > most
+            && let Some(receive) = self.receives.pop_front()
+        {
+            receive.end(self.width, outcome);
+        }
+    }
+
+    fn receive(&self, index: u64) -> Option<&Receive> {
+        let at = self.receives.binary_search_by_key(&index, |receive| receive.index).ok()?;
+        self.receives.get(at)
+    }
+
+    /// Where a WRITE goes to, in the first receive of this index or a later one to which it may go. The last one of several messages goes to
+    /// none.
+    fn place(&self, reth: &Reth, from: u64, is_last: bool) -> Option<Place> {
+        let candidates = self.receives.iter().filter(|receive| receive.index >= from);
+        candidates.filter(|receive| !is_last || receive.buffers.len() == 1).find_map(|receive| receive.place(reth))
+    }
+
+    /// Adds the shares of a message to those of other paths. False where the receive is not there.
+    fn sum(&mut self, message: &Message, is_first: bool) -> bool {
+        let by_number = (self.reading == Some(Immediate::Number)).then(|| u64::from(message.word) + 1);
+        let index = message.receive.as_ref().map(|(index, _)| *index).or(by_number);
+        let Some(receive) = self.receives.iter_mut().find(|receive| Some(receive.index) == index) else { return false };
+        let none = (message.last.written.none(), 0);
+        let sums = receive.written.get_or_insert_with(|| {
+            let buffers = SmallVec::from_elem(none, receive.buffers.len());
+            Box::new(Sums { buffers, ..Sums::default() })
+        });
+        sums.ended.push(message.last.written.connection);
+        if is_first {
+            sums.first = Some(message.last.written.connection);
+        }
+        self.width = self.width.max(sums.ended.len());
+        for Share { place, written } in message.shares() {
+            let Some(place) = place.filter(|place| place.index == receive.index) else { continue };
+            let Some((sum, end)) = sums.buffers.get_mut(place.buffer) else { continue };
+            *sum = if sum.packets == 0 { *written } else { sum.and(*written) };
+            *end = (*end).max(place.offset.saturating_add(written.length_bytes));
+        }
+        true
+    }
+}
+
+/// The keys of an element, by device of the receiver.
+fn r_keys(element: &nccl::Element) -> impl Iterator<Item = u32> + use<> {
+    element.r_keys.into_iter().filter(|key| *key != 0)
+}
+
+impl Receive {
+    fn of(cts: &nccl::Cts<'_>) -> Self {
+        let buffer = |element: nccl::Element| Buffer {
+            address: element.address,
+            room_bytes: element.size_bytes,
+            rank: element.rank,
+        };
+        Self {
+            index: cts.index,
+            r_keys: cts.elements().flat_map(|element| r_keys(&element)).collect(),
+            buffers: cts.elements().map(buffer).collect(),
+            written: None,
+        }
+    }
+
+    fn place(&self, reth: &Reth) -> Option<Place> {
+        let holds = |buffer: &Buffer| reth.va.checked_sub(buffer.address).is_some_and(|at| at < buffer.room_bytes);
+        let buffer = self.buffers.iter().position(holds).filter(|_| self.r_keys.contains(&reth.r_key))?;
+        Some(Place { index: self.index, buffer, offset: reth.va - self.buffers[buffer].address })
+    }
+
+    /// True if this has ended when the other one is posted: it has some of its memory, and memory is posted again when it has been written to.
+    /// All of it may be posted twice.
+    fn is_before(&self, other: &Self) -> bool {
+        let overlaps = |own: &Buffer| other.buffers.iter().any(|others| own.overlaps(others));
+        self.buffers != other.buffers && self.buffers.iter().any(overlaps)
+    }
+
+    /// Nothing more is written to it: gives out its messages, where their length is the sum of their shares. `width` is how many paths
+    /// carry a message.
+    fn end(self, width: usize, outcome: &mut Outcome) {
+        let Some(sums) = self.written else { return };
+        // What went over other devices is not seen here.
+        let is_whole = sums.ended.len() == width && self.r_keys.len() == self.buffers.len();
+        let path = sums.first.or_else(|| sums.ended.first().copied().filter(|_| width == 1));
+        for ((written, end), buffer) in sums.buffers.into_iter().zip(self.buffers) {
+            match path.filter(|_| is_whole && written.length_bytes == end) {
+                Some(connection) => outcome.ended.push(Ended::of(buffer.rank, Written { connection, ..written })),
+                None => outcome.unknown.extend(sums.ended.iter().map(|connection| (*connection, buffer.rank))),
+            }
+        }
+    }
+}
+
+impl DataPath {
+    /// Notes whether a WRITE follows on the one before it.
+    fn follow(&mut self, message: &Transport) {
+        if self.next_psn != Some(message.psn) {
+            self.chain.clear();
+            self.is_whole = false;
+        }
+        let packets = u32::try_from(message.packets).ok().filter(|_| message.complete);
+        self.next_psn = packets.map(|packets| message.psn.wrapping_add(packets) & PSN_MASK);
+    }
+
+    /// Notes where a WRITE went, or that it went to no receive that was seen.
+    fn place(&mut self, reth: &Reth, place: Option<Place>) {
+        if let Some(place) = place {
+            self.next_index = place.index;
+            self.is_first = Some(place.offset == 0);
+            self.evidence = Vec::new();
+        } else if self.is_first.is_none() && reth.dma_len > 0 && self.evidence.len() < MAX_EVIDENCE {
+            self.evidence.push((reth.va, reth.dma_len.into()));
+        }
+    }
+
+    fn push(&mut self, share: Share) {
+        if self.chain.len() == MAX_CHAIN {
+            self.chain.clear();
+            self.is_whole = false;
+        }
+        self.chain.push(share);
+    }
+}
+
+impl Message {
+    fn shares(&self) -> impl Iterator<Item = &Share> {
+        self.chain.iter().chain([&self.last])
+    }
+
+    /// All that was written, as one.
+    fn together(&self) -> Written {
+        let first = self.chain.first().unwrap_or(&self.last).written;
+        self.shares().skip(1).fold(first, |sum, share| sum.and(share.written))
+    }
+
+    /// True if this path has nothing of messages of which others have something.
+    fn is_empty_share_of(&self, lengths: &[u64]) -> bool {
+        self.is_whole
+            && lengths.iter().any(|bytes| *bytes > 0)
+            && self.shares().take(self.chain.len().max(1)).all(|share| share.written.length_bytes == 0)
+    }
+
+    /// How the immediate data are to be read, where only one way is consistent with where the only share went.
+    fn reading(&self) -> Option<Immediate> {
+        let mut shares = self.shares().filter(|share| share.written.length_bytes > 0);
+        let (Share { place, written }, None) = (shares.next()?, shares.next()) else { return None };
+        let place = (*place).filter(|_| written.complete)?;
+        self.receive.as_ref().filter(|(index, ranks)| *index == place.index && ranks.len() == 1)?;
+        let is_consistent =
+            |read: &Immediate| read.is_consistent(self.word, place.index, place.offset, written.length_bytes);
+        let mut consistent = Immediate::ALL.into_iter().filter(is_consistent);
+        consistent.next().filter(|_| consistent.next().is_none())
+    }
+
+    /// How many messages there are; `None` where that cannot be told.
+    fn count(&self, reading: Option<Immediate>, release: Release) -> Option<usize> {
+        if let Some((_, ranks)) = &self.receive {
+            return Some(ranks.len());
+        }
+        let last_bytes = self.last.written.length_bytes;
+        if self.is_whole {
+            return Some(self.chain.len().max(1));
+        }
+        // One message has one WRITE before the last at most.
+        if self.chain.len() > 1 {
+            return Some(self.lengths.len()).filter(|count| *count >= self.chain.len());
+        }
+        // Lengths of several messages are never cut into packets.
+        if !self.is_started || last_bytes == 0 && release.writes_lengths() {
+            return Some(1);
+        }
+        if last_bytes == 0 {
+            return None;
+        }
+        let Some(first) = self.lengths.first() else {
+            return (nccl::lengths(&[0; 32], last_bytes as u32).is_none()).then_some(1);
+        };
+        // With several messages the immediate data are 0, or the length of the first.
+        let stated = reading?.length_bytes(self.word)?;
+        match (u64::from(stated) < last_bytes, stated == *first) {
+            (true, _) => Some(self.lengths.len()),
+            (false, false) => Some(1),
+            (false, true) => None,
+        }
+    }
+
+    fn lengths(&self, count: Option<usize>, reading: Option<Immediate>) -> Lengths {
+        let Some(count) = count else {
+            return if reading.is_none() { Lengths::Wait } else { Lengths::Unknown };
+        };
+        if count > 1 {
+            return self.several_lengths(count);
+        }
+        let Some(reading) = reading else { return Lengths::Wait };
+        let Some(bytes) = reading.length_bytes(self.word) else { return Lengths::Sum };
+        let together = self.together();
+        if together.complete && together.length_bytes > bytes.into() {
+            return Lengths::Unknown;
+        }
+        Lengths::Stated([bytes.into()].into_iter().collect())
+    }
+
+    /// The lengths of messages that were received together.
+    fn several_lengths(&self, count: usize) -> Lengths {
+        if self.lengths.len() != count {
+            return if self.last.written.length_bytes == 0 { Lengths::Sum } else { Lengths::Unknown };
+        }
+        let is_longer = |(share, bytes): (&Share, &u32)| share.written.length_bytes > u64::from(*bytes);
+        if self.chain.len() == count && self.chain.iter().zip(&self.lengths).any(is_longer) {
+            // They were cleared.
+            return Lengths::Sum;
+        }
+        Lengths::Stated(self.lengths.iter().map(|bytes| u64::from(*bytes)).collect())
+    }
+
+    /// What was written of each message: all of it where there is one, a WRITE for each where there are several.
+    fn messages(&self, lengths: &[u64]) -> SmallVec<[Written; 1]> {
+        let together = self.together();
+        let last = self.last.written;
+        let share = |at: usize| match (lengths.len(), self.chain.get(at)) {
+            (1, _) => together,
+            (count, Some(share)) if self.chain.len() == count && at + 1 < count => share.written,
+            (count, Some(share)) if self.chain.len() == count => {
+                Written { length_bytes: share.written.length_bytes, ..share.written.and(last) }
+            }
+            _ if at == 0 => Written { length_bytes: 0, complete: false, ..together },
+            _ => Written { complete: false, ..together.none() },
+        };
+        lengths.iter().enumerate().map(|(at, bytes)| share(at).message(*bytes)).collect()
+    }
+}
+
+/// True if elements of two indices may have these addresses in one ring.
+pub(super) fn is_one_ring(slot_bytes: u32, a: (u64, u64), b: (u64, u64)) -> bool {
+    let [indices, distance] = [(a.0, b.0), (a.1, b.1)].map(|(a, b)| i128::from(a) - i128::from(b));
+    let slot_bytes = i128::from(slot_bytes.max(1));
+    let slots = distance / slot_bytes;
+    distance % slot_bytes == 0 && slots.abs() < RING_SLOTS.1 && (slots - indices) % RING_SLOTS.0 == 0
+}
+
+/// Greatest common divisor; that with 0 is the other number.
+pub(super) const fn gcd(a: u64, b: u64) -> u64 {
+    let (mut a, mut b) = (a, b);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }

@@ -1,8 +1,8 @@
 //! Requests that are seen for the first time -> starts of messages, and messages.
 
 use super::assembly::Transport;
-use super::envelopes::{First, reth};
-use super::nccl::Verdict;
+use super::envelopes::{First, immediate, reth};
+use super::nccl::{self, Ended, Outcome};
 use super::{Depth, Events, Following, MAX_WIREUPS, Tracker, introductions};
 use crate::model::{MpiMessage, Packet, Start, Verb};
 use ibscope_parsers::Endpoint;
@@ -64,7 +64,8 @@ impl Tracker {
             Some(message) => matches!(message.head, Some(Head { part: Part::Several, .. })),
             None => following.envelopes.may_hold_several(),
         };
-        let done = following.assembly.packet(packet.record, payload, number, message, keep);
+        let immediate = immediate(packet.record, batch_bytes);
+        let done = following.assembly.packet(packet.record, payload, number, message, keep, immediate);
         if opcode.is_last() {
             let bytes = done.as_ref().and_then(|message| message.message_bytes).unwrap_or(0);
             self.time_request(id, packet.record, bytes, &mut events.timings);
@@ -87,9 +88,9 @@ impl Tracker {
 
     /// Whether messages without an envelope matter.
     fn asks_for_data(&self, packet: Packet<'_>) -> bool {
-        let pair = packet.pair();
+        let (opcode, pair) = (packet.opcode(), packet.pair());
         self.depth >= Depth::Messages
-            || packet.opcode().is_write() && (self.nccl.awaits(pair) || self.messages.awaits(pair))
+            || opcode.is_write() && (opcode.has_immediate() || self.nccl.awaits(pair) || self.messages.awaits(pair))
     }
 
     /// Whether messages are followed one by one.
@@ -103,9 +104,12 @@ impl Tracker {
         let payload = packet.payload(batch_bytes);
         match self.following[id as usize].envelopes.first(packet.record, batch_bytes) {
             First::Known(head) if head.form == Form::Nccl => {
-                let follows = self.nccl.invitation(pair, id, payload, packet.extension);
-                events.starts.push((id, if follows { Start::Recognised(Form::Nccl, None) } else { Start::Unknown }));
-                follows.then_some(head)
+                let reth = reth(packet.record, batch_bytes);
+                let outcome = reth.and_then(|reth| self.nccl.clear_to_send(pair, id, payload, reth));
+                let start = if outcome.is_some() { Start::Recognised(Form::Nccl, None) } else { Start::Unknown };
+                events.starts.push((id, start));
+                self.nccl_messages(outcome?, events);
+                Some(head)
             }
             First::Known(head) => {
                 self.known(id, packet, payload, &head, events);
@@ -130,9 +134,9 @@ impl Tracker {
     fn begin(&mut self, id: u32, packet: Packet<'_>, batch_bytes: &[u8], head: Option<Head>) -> Transport {
         let pair = packet.pair();
         let needs_target = packet.opcode().is_write() && self.asks_for_data(packet);
-        let target =
-            needs_target.then(|| reth(packet.record, batch_bytes)).flatten().map(|reth| (reth.va, reth.dma_len));
-        let message = Transport::new(packet.record, head, target);
+        let target = needs_target.then(|| reth(packet.record, batch_bytes)).flatten();
+        let mut message = Transport::new(packet.record, head, target);
+        message.immediate = immediate(packet.record, batch_bytes);
         if self.follows_messages() {
             self.messages.begin(pair, id, &message);
         }
@@ -188,6 +192,9 @@ impl Tracker {
         body: &[u8],
         events: &mut Events,
     ) {
+        if self.may_be_nccl(pair, message) && self.nccl_write(id, pair, message, body, events) {
+            return;
+        }
         let following = &mut self.following[id as usize];
         let mut envelopes: Vec<Envelope> = Vec::new();
         match message.head {
@@ -214,9 +221,6 @@ impl Tracker {
                 let cached = following.envelopes.cached().map(Matching::Named);
                 envelopes.extend(cached.map(|matching| Envelope { matching, length }));
             }
-            None if message.opcode.is_write() && self.nccl.awaits(pair) => {
-                return self.written(id, pair, message, events);
-            }
             _ => {}
         }
         if let Some(Head { form, part: Part::Several | Part::Cached { .. }, .. }) = message.head {
@@ -239,25 +243,56 @@ impl Tracker {
         }
     }
 
-    /// A WRITE without an envelope, while NCCL waits for some.
-    fn written(&mut self, id: u32, pair: (Endpoint, Endpoint), message: &Transport, events: &mut Events) {
-        match self.nccl.write(pair, id, message) {
-            Verdict::Other => {
-                if self.follows_messages() {
-                    self.messages.transport(pair, (id, None), message, &[]);
-                }
+    /// Whether a message may be data of NCCL: a WRITE without an envelope that it awaits, or that ends with immediate data.
+    fn may_be_nccl(&self, pair: (Endpoint, Endpoint), message: &Transport) -> bool {
+        message.head.is_none()
+            && message.opcode.is_write()
+            && (self.nccl.awaits(pair) || message.immediate.is_some() && !self.messages.awaits(pair))
+    }
+
+    /// A WRITE that may be data of NCCL. False where it is none.
+    fn nccl_write(
+        &mut self,
+        id: u32,
+        pair: (Endpoint, Endpoint),
+        message: &Transport,
+        body: &[u8],
+        events: &mut Events,
+    ) -> bool {
+        let outcome = self.nccl.write(pair, id, message, body);
+        if !outcome.is_data {
+            return false;
+        }
+        if message.immediate.is_none() {
+            events.starts.push((id, Start::Recognised(Form::Nccl, None)));
+        }
+        self.nccl_messages(outcome, events);
+        true
+    }
+
+    /// Messages of NCCL that have ended.
+    pub(super) fn nccl_messages(&mut self, outcome: Outcome, events: &mut Events) {
+        events.shares.extend(outcome.shares);
+        for Ended { envelope, written } in outcome.ended {
+            let id = written.connection;
+            events.starts.push((id, Start::Recognised(Form::Nccl, envelope)));
+            if self.follows_messages() {
+                self.messages.written(&written, envelope.map(|envelope| envelope.matching));
             }
-            Verdict::Data => events.starts.push((id, Start::Recognised(Form::Nccl, None))),
-            Verdict::Ends(messages) => {
-                for (envelope, written) in messages {
-                    events.starts.push((id, Start::Recognised(Form::Nccl, envelope)));
-                    if self.follows_messages() {
-                        self.messages.written(&written, envelope.map(|envelope| envelope.matching));
-                    }
-                    let Some(envelope) = envelope else { continue };
-                    let (mpi_bytes, time_ns) = (written.length_bytes, written.times_ns.0);
-                    events.mpi.push((id, MpiMessage { form: Form::Nccl, envelope, mpi_bytes, time_ns }));
-                }
+            let Some(envelope) = envelope else { continue };
+            let (mpi_bytes, time_ns) = (written.length_bytes, written.times_ns.0);
+            events.mpi.push((id, MpiMessage { form: Form::Nccl, envelope, mpi_bytes, time_ns }));
+        }
+        for (id, rank) in outcome.unknown {
+            let envelope = rank.map(|rank| nccl::envelope(rank, Length::NotCaptured));
+            events.starts.push((id, Start::Recognised(Form::Nccl, envelope)));
+            self.following[id as usize].missing().mpi_incomplete += 1;
+        }
+        for written in outcome.others {
+            // Another input may know that it is one.
+            self.following[written.connection as usize].missing().mpi_incomplete += 1;
+            if self.follows_messages() {
+                self.messages.written(&written, None);
             }
         }
     }

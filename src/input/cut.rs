@@ -81,6 +81,12 @@ impl Capture {
         Self::new(input, path, source, options.clone(), false)
     }
 
+    /// The same input, at this place among those that are read together: its batches name it by that.
+    #[must_use]
+    pub fn at(self, place: usize) -> Self {
+        Self { input: place as u32, ..self }
+    }
+
     /// The same of an input that grows while it is read.
     pub(super) fn open_live(input: u32, path: &Path, source: Source) -> Result<Self, InputError> {
         Self::new(input, path, source, SourceOptions::default(), true)

@@ -5,7 +5,7 @@ use ibscope_parsers::frame::Framing;
 /// Whole records (or pcapng blocks) of one input, cut at a record end.
 #[derive(Debug)]
 pub struct Batch {
-    /// Index of the input among those given.
+    /// Index of the input among those that are read together.
     pub input: u32,
     /// The records as they stand in the (decompressed) file.
     pub bytes: Vec<u8>,

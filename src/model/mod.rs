@@ -10,11 +10,13 @@ pub mod line;
 pub mod link;
 pub mod live;
 pub mod message;
+pub mod nodes;
 pub mod packed;
 pub mod packet;
 pub mod paged;
 pub mod profile;
 pub mod rank_index;
+pub mod restrict;
 pub mod sample;
 pub mod show;
 pub mod sizes;
@@ -31,11 +33,13 @@ pub use health::Health;
 pub use histogram::{Histogram, HistogramParts, Recorder};
 pub use live::Live;
 pub use message::{MessageRow, Moved, RawMessage};
+pub use nodes::Nodes;
 pub use packed::Packed;
 pub use packet::{InspectedPacket, Kind, Marks, Packet, PacketRecord, Packets};
 pub use paged::Paged;
 pub use profile::Profile;
 pub use rank_index::{ConnectionRanks, JobRank, RankIndex};
+pub use restrict::UnknownJob;
 pub use sample::Sample;
 pub use show::{duration, printable, quoted};
 pub use sizes::{SizeOf, SizeSums, Sizes};
@@ -43,6 +47,6 @@ pub use stamps::Stamps;
 pub use streams::{StreamSums, Streams};
 pub use timing::{Claim, Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
-    ConnectionKey, Continuity, Introduction, Missing, MpiMessage, QueuePair, Seen, Start, Sums, Turn, Wireup,
-    clear_favourite,
+    ConnectionKey, Continuity, CtsQueue, Introduction, Missing, MpiMessage, QueuePair, SameProcess, Seen, Start, Sums,
+    Turn, Wireup, clear_favourite,
 };

@@ -113,7 +113,7 @@ impl RankIndex {
     }
 
     /// The ranks that an end of a connection may be: that of its queue pair, or one of each job that has the endpoint as a whole.
-    fn ranks(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> impl Iterator<Item = JobRank> + '_ {
+    pub fn ranks(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> impl Iterator<Item = JobRank> + '_ {
         let named = qpn.and_then(|qpn| self.queue_pairs.get(&(endpoint, qpn))).copied();
         let alone = self.alone.range((endpoint, 0)..=(endpoint, u32::MAX)).map(|(_, rank)| *rank);
         // A queue pair that is not known may be any of those that are named.

@@ -225,10 +225,29 @@ pub struct MpiSeen {
     pub sizes: Sizes<MpiClass>,
     /// Messages by envelope.
     pub streams: Streams,
+    /// Which shares of NCCL's messages it has carried, where that is known.
+    pub shares: Shares,
+}
+
+/// Shares of NCCL's messages: a message may be split over several connections, and each of these counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shares {
+    /// Those that begin a message.
+    pub first: u64,
+    /// Those that continue one that another connection begins.
+    pub later: u64,
+}
+
+impl AddAssign for Shares {
+    fn add_assign(&mut self, other: Self) {
+        self.first += other.first;
+        self.later += other.later;
+    }
 }
 
 impl MpiSeen {
     fn merge(&mut self, later: Self) {
+        self.shares += later.shares;
         for (class, sums) in later.sums {
             *self.sums.or_default(class) += sums;
         }
@@ -507,6 +526,51 @@ pub struct Introduction {
     pub job: Option<u32>,
     /// The speaker's queue pairs for this connection; those of the answer belong to them one by one.
     pub queue_pairs: Vec<Qpn>,
+}
+
+/// The clear-to-send elements that one queue pair of an NCCL connection carries, from the receiver of data to their sender.
+///
+/// The elements of one connection take turns over the devices of the receiver, so there is one of these for each of them, perhaps between
+/// other ports. They lie in one ring in the sender's memory, and their indices do not overlap.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CtsQueue {
+    /// The receiver's port.
+    pub from: Endpoint,
+    /// The sender's queue pair.
+    pub to: QueuePair,
+    /// Index of one of the elements, from 1.
+    pub index: u64,
+    /// Address of that element in the sender's memory.
+    pub address: u64,
+    /// Bytes from an element to the one with the next index.
+    pub slot_bytes: u32,
+    /// Greatest common divisor of the distances between the indices of its elements; 0 where there was one.
+    pub step: u64,
+    /// Keys of one region of the receiver's memory, by device.
+    pub r_keys: Vec<u32>,
+    /// Address and length of the memory that some of the elements name, where the receiver has several devices.
+    pub memory: Vec<(u64, u64)>,
+    /// Where the data come that answer these elements, or those of the same connection through other devices.
+    pub paths: Vec<CtsPath>,
+}
+
+/// A queue pair of the receiver over which data come, at the port of the [`CtsQueue`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CtsPath {
+    /// Its number.
+    pub qpn: Qpn,
+    /// Address and length of some of what was written, where none of it answers an element that was seen at this port.
+    pub unplaced: Vec<(u64, u64)>,
+}
+
+/// Two queue pairs, perhaps at different ports, that belong to one process: a library has written to memory that only this process has, or has
+/// read the same ring of elements through both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SameProcess {
+    /// The one.
+    pub a: QueuePair,
+    /// The other.
+    pub b: QueuePair,
 }
 
 /// What some of a connection's packets add up to in one bin.

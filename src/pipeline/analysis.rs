@@ -78,7 +78,8 @@ pub(super) fn run(
     // The first files of all streams together, then their second ones.
     for turn in 0..streams.iter().map(Vec::len).max().unwrap_or(0) {
         let read: Vec<usize> = streams.iter().filter_map(|stream| stream.get(turn).copied()).collect();
-        let now: Vec<Capture> = read.iter().filter_map(|input| captures[*input].take()).collect();
+        let now = read.iter().filter_map(|input| captures[*input].take());
+        let now: Vec<Capture> = now.enumerate().map(|(place, capture)| capture.at(place)).collect();
         let decode = decode.of(&read);
         analysis.read(read.clone(), &streams);
         let mut feed = Feed::start(now, batches_per_round);
@@ -448,6 +449,9 @@ impl Shard {
         for timing in self.events.timings.drain(..) {
             self.sums.timing(&timing);
         }
+        for (connection, is_first) in self.events.shares.drain(..) {
+            self.sums.share(connection, is_first);
+        }
         for (connection, verb, bytes) in self.events.sizes.drain(..) {
             self.sums.size(connection, verb, bytes);
         }
@@ -476,6 +480,7 @@ impl Shard {
             evicted: self.tracker.evicted(),
             wireups: self.tracker.wireups().to_vec(),
             introductions: self.tracker.introductions().to_vec(),
+            cts_queues: self.tracker.cts_queues().to_vec(),
             sums: self.sums,
             cm: self.cm,
             cm_lost: self.cm_lost,

@@ -8,7 +8,7 @@ use super::ending::{Ended, SHARDS, ShardEnd};
 use super::fill::fill;
 use super::spill::Spill;
 use super::{Error, Options};
-use crate::flow::ConnectionEnd;
+use crate::flow::{self, ConnectionEnd};
 use crate::model::profile::{CmRow, Input};
 use crate::model::{ConnectionKey, Coverage, Marks, Missing, Profile, printable};
 use crate::ranks::{self, Detection, Witnesses};
@@ -58,7 +58,7 @@ pub(super) fn conclude(
     let mut coverage = Coverage::default();
     let mut cm = Vec::new();
     let mut cm_lost = 0;
-    let (mut wireups, mut introductions) = (Vec::new(), Vec::new());
+    let (mut wireups, mut introductions, mut cts_queues) = (Vec::new(), Vec::new(), Vec::new());
     let mut settling = Settling::default();
     let mut shards: Vec<Vec<Unsettled>> = (0..SHARDS).map(|_| Vec::new()).collect();
     let mut spills: Vec<(usize, Vec<ConnectionKey>, Spill)> = Vec::new();
@@ -85,6 +85,7 @@ pub(super) fn conclude(
             coverage.messages_evicted += shard.evicted;
             wireups.extend(shard.wireups);
             introductions.extend(shard.introductions);
+            cts_queues.extend(shard.cts_queues);
             spills.extend(shard.spill.map(|spill| (index, keys, spill)));
             unsettled.push(Unsettled { input: index, keeps_vcrc, connections: shard.connections, sums: shard.sums });
         }
@@ -96,6 +97,7 @@ pub(super) fn conclude(
     };
     let shards = shards.into_par_iter().map(shard).collect();
     let mut settled = settling.finish(shards);
+    let same_process = flow::settle_shares(&mut settled.connections, &cts_queues);
     align::add(&mut settled.connections, transits);
     let mut untimed = Untimed::default();
     for drawn in drawn {
@@ -159,6 +161,7 @@ pub(super) fn conclude(
         introductions: &introductions,
         is_window: options.from.is_some() || options.to.is_some(),
         names: &options.names,
+        same_process: &same_process,
     };
     let paired = ranks::pair(&witnesses);
     let identified = ranks::identify(&witnesses, &paired);

@@ -7,7 +7,7 @@ use super::bounds::Bounds;
 use super::spill::Spill;
 use crate::flow::ConnectionEnd;
 use crate::model::profile::CmRow;
-use crate::model::{ConnectionKey, Coverage, Introduction, Sample, Wireup};
+use crate::model::{ConnectionKey, Coverage, CtsQueue, Introduction, Sample, Wireup};
 use crate::reduce::{Accumulator, Partial, Passage};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,7 @@ pub(super) struct ShardEnd {
     pub(super) evicted: u64,
     pub(super) wireups: Vec<Wireup>,
     pub(super) introductions: Vec<Introduction>,
+    pub(super) cts_queues: Vec<CtsQueue>,
     /// MPI messages that other inputs may have seen too.
     pub(super) drawn: Option<Sample<Passage>>,
     /// Single messages, where they were asked for: they are not written down.

@@ -9,8 +9,9 @@ use super::conclude::Finished;
 use super::spill;
 use super::{Error, Options};
 use crate::flow::Depth;
-use crate::model::{ConnectionRanks, MessageRow, Profile, RankIndex, RawMessage};
+use crate::model::{ConnectionRanks, MessageRow, Profile, RankIndex, RawMessage, UnknownJob};
 use crate::ranks::Detection;
+use ibscope_parsers::mpi::Form;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -68,6 +69,23 @@ impl MessageStream {
         &self.profile
     }
 
+    /// Leaves out inferred ranks.
+    pub fn leave_out_inferred(&mut self) {
+        self.profile.leave_out_inferred();
+        self.ranks = RankIndex::of(&self.profile);
+    }
+
+    /// Keeps the messages of one job, and its part of the profile.
+    pub fn only_job(&mut self, job: u32) -> Result<(), UnknownJob> {
+        let numbers = self.profile.only_job(job)?;
+        let kept = |connection: u32| numbers.get(connection as usize).copied().flatten();
+        for connection in self.sources.iter_mut().flat_map(|source| &mut source.connections) {
+            *connection = connection.and_then(kept);
+        }
+        self.ranks = RankIndex::of(&self.profile);
+        Ok(())
+    }
+
     fn advance(&mut self, index: usize) -> io::Result<()> {
         let source = &mut self.sources[index];
         source.head = source.messages.next().transpose()?;
@@ -83,7 +101,9 @@ impl MessageStream {
         let row = self.profile.connections.get(connection as usize)?;
         let mpi = raw.mpi.and_then(|(form, matching, protocol)| {
             let (detected, layout) = self.detection.reading(&row.key())?;
-            let identity = matching.identity(layout).filter(|_| detected == form)?;
+            // Messages of NCCL are seen on all connections that carry a part of them, and count on one.
+            let counts = form != Form::Nccl || row.traffic.p2p_messages > 0;
+            let identity = matching.identity(layout).filter(|_| detected == form && counts)?;
             Some((identity, protocol))
         });
         let ConnectionRanks { job, src, dst } = self.ranks.connection(row);

@@ -204,6 +204,7 @@ pub(super) fn messages(rows: &[MessageRow], profile: &Profile) -> PolarsResult<D
         column!(rows, "wire_bytes", u64, |(row, _)| row.raw.wire_bytes),
         column!(rows, "packets", u64, |(row, _)| row.raw.packets),
         column!(rows, "complete", bool, |(row, _)| row.raw.complete),
+        column!(rows, "job", Option<u32>, |(row, _)| row.job),
     ];
     DataFrame::new(rows.len(), columns)
 }

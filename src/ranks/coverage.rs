@@ -11,13 +11,13 @@
 //! connection counts as complete where these say so, and not where they say nothing.
 
 use super::reading::{self, Family};
-use super::{Detection, Pairs};
+use super::{Detection, Identified, Pairs};
 use crate::model::profile::{CmRow, CoverageState, PairCoverage};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{ConnectionKey, Kind, QueuePair};
-use ibscope_parsers::Qpn;
+use crate::model::{ConnectionKey, Kind, QueuePair, RankIndex};
 use ibscope_parsers::ib::{Opcode, Service};
-use std::collections::BTreeMap;
+use ibscope_parsers::{Endpoint, Qpn};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Numbers of 24 bits wrap around: what is ahead by more than half of them is behind.
 const MASK: u64 = 0xFF_FFFF;
@@ -140,6 +140,38 @@ impl View<'_> {
             // Messages by which processes connect are sent again until they arrive.
             None if is_control => (CoverageState::Complete, 0, 0),
             None => (CoverageState::Unknown, 0, 0),
+        }
+    }
+}
+
+/// Marks what lacks messages that were seen and are in no count of the pair: those of connections whose library or ranks
+/// are unknown. Between two ports they may be of any two ranks there.
+pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pairs, identified: &mut Identified) {
+    if identified.jobs.is_empty() {
+        return;
+    }
+    let ranks = RankIndex::new(&identified.ranks);
+    let is_known = |own: &ConnectionTotals| {
+        let receiver = reading::receiver(&own.key);
+        let sender =
+            if own.key.is_datagram() { Some(own.key.src_qp) } else { paired.partner(receiver).map(|(end, _)| end.qpn) };
+        let is_ranked = |endpoint, qpn| ranks.ranks(endpoint, qpn).next().is_some();
+        is_ranked(own.key.src, sender) && is_ranked(own.key.dst, Some(own.key.dest_qp))
+    };
+    let is_uncounted = |own: &&Box<ConnectionTotals>| {
+        let speaks = own.votes().enveloped.iter().sum::<u64>() > 0;
+        // Too little of it was seen to say what it is; of storage whole messages were.
+        let is_dark = own.starts() == 0 && own.traffic.payload_bytes > 0;
+        let is_detected = identified.detection.form(&own.key).is_some();
+        let is_known = is_known(own);
+        own.key.kind == Kind::Data
+            && (speaks && !(is_detected && is_known) || is_dark && !is_known && !own.key.is_datagram())
+    };
+    let between: BTreeSet<(Endpoint, Endpoint)> =
+        connections.iter().filter(is_uncounted).map(|own| (own.key.src, own.key.dst)).collect();
+    for ((own, coverage), job) in connections.iter().zip(&mut identified.coverage).zip(&identified.job_of) {
+        if job.is_some() && between.contains(&(own.key.src, own.key.dst)) {
+            coverage.state = coverage.state.max(CoverageState::Incomplete);
         }
     }
 }

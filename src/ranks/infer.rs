@@ -11,7 +11,7 @@ use super::processes::Processes;
 use super::reading::{self, Family};
 use super::{Identified, Pairs, Ranks, Witnesses};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{ConnectionKey, Kind, QueuePair};
+use crate::model::{Kind, QueuePair};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,9 +29,9 @@ pub(super) fn by_port(
     let mut found: Vec<(QueuePair, (u32, Rank))> = Vec::new();
     for (index, connection) in witnesses.connections.iter().enumerate() {
         let receiver = reading::receiver(&connection.key);
-        let Some(sender) = sender(&connection.key, paired).filter(|_| connection.key.kind == Kind::Data) else {
-            continue;
-        };
+        // A datagram queue pair may serve other processes' set-up; what it carries is no message of a rank.
+        let is_data = connection.key.kind == Kind::Data && !connection.key.is_datagram();
+        let Some((sender, _)) = paired.partner(receiver).filter(|_| is_data) else { continue };
         let of = |end: &QueuePair| ranks.get(end).or_else(|| alone.get(&end.endpoint)).copied();
         let (Some(from), Some(to)) = (of(&sender), of(&receiver)) else { continue };
         if from.0 != to.0 || from.1.rank == to.1.rank {
@@ -39,7 +39,9 @@ pub(super) fn by_port(
         }
         let Some(job) = jobs.get(from.0 as usize - 1) else { continue };
         let is_new = !ranks.contains_key(&sender) || !ranks.contains_key(&receiver);
-        if is_new && !is_of_library(connection, [sender, receiver], job, processes) {
+        let (first_ns, last_ns) = job.times_ns();
+        let is_within = first_ns <= connection.times_ns.0 && connection.times_ns.1 <= last_ns;
+        if is_new && !(is_within && is_of_library(connection, [sender, receiver], job, processes)) {
             continue;
         }
         let inferred = |rank: Rank| Rank { evidence: Evidence::Port, agreeing: 0, disagreeing: 0, ..rank };
@@ -50,20 +52,9 @@ pub(super) fn by_port(
         }
         identified.job_of[index] = Some(from.0);
         let back = QueuePair { endpoint: connection.key.src, ..sender };
-        identified.one_sided[index] = is_new
-            && !connection.key.is_datagram()
-            && is_bare(connection)
-            && is_one_sided(job, witnesses, back, receiver);
+        identified.one_sided[index] = is_new && is_bare(connection) && is_one_sided(job, witnesses, back, receiver);
     }
     ranks.extend(found);
-}
-
-/// The queue pair that sends, where it is known.
-fn sender(key: &ConnectionKey, paired: &Pairs) -> Option<QueuePair> {
-    if key.is_datagram() {
-        return Some(QueuePair { endpoint: key.src, qpn: key.src_qp });
-    }
-    paired.partner(reading::receiver(key)).map(|(end, _)| end)
 }
 
 /// Ports at which one rank of one job runs, of jobs that have all ranks up to the highest and one of them per port: there

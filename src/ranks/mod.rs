@@ -29,7 +29,7 @@ pub use pairs::{Evidence, Pairs, named, pair};
 
 use crate::model::profile::{CmRow, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Introduction, Kind, QueuePair, Wireup};
+use crate::model::{Introduction, Kind, QueuePair, SameProcess, Wireup};
 use component::{Component, Rank};
 use ibscope_parsers::Endpoint;
 use jobs::Job;
@@ -56,6 +56,8 @@ pub struct Witnesses<'a> {
     pub is_window: bool,
     /// Names of endpoints: those with one name are ports of one node.
     pub names: &'a BTreeMap<Endpoint, String>,
+    /// Queue pairs of which it is known that they belong to one process.
+    pub same_process: &'a [SameProcess],
 }
 
 /// Takes ranks out of CM messages whose exchange does not agree on them.
@@ -93,6 +95,7 @@ pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
     let mut identified = jobs_and_ranks(witnesses, paired);
     let Witnesses { connections, cm, is_window, .. } = *witnesses;
     identified.coverage = coverage::coverage(connections, cm, paired, &identified.detection, is_window);
+    coverage::mark_uncounted(connections, paired, &mut identified);
     identified
 }
 

@@ -145,10 +145,7 @@ fn workers(witnesses: &Witnesses<'_>) -> BTreeMap<(u64, Option<Endpoint>), Vec<Q
         let port = copied.contains(&wireup.worker).then_some(wireup.src);
         let own = workers.entry((wireup.worker, port)).or_default();
         own.extend(wireup.datagram_qp.map(|qpn| QueuePair { endpoint: wireup.src, qpn }));
-        // A number that stands in the address by chance would join two processes.
-        if let [end] = ends[..] {
-            own.push(end);
-        }
+        own.extend(ends);
     }
     workers
 }
@@ -178,6 +175,10 @@ pub(super) fn named(witnesses: &Witnesses<'_>, exchanges: &[Exchange]) -> Proces
     }
     ranks.into_values().for_each(|own| processes.join_named(own));
     listeners.into_values().for_each(|own| processes.join_named(own));
+    for pair in witnesses.same_process {
+        let ends = [processes.end(pair.a), processes.end(pair.b)];
+        processes.join(&ends);
+    }
     processes.settle_names();
     processes
 }

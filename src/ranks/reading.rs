@@ -10,7 +10,7 @@
 //! are cheap, so the right reading, in which ranks and contexts are few and small, is short. What cannot be in MPI costs
 //! [`IMPOSSIBLE_BITS`]: a process with two ranks on one communicator, a process that sends to its own rank over the
 //! wire, a rank or tag beyond any real one. A layout is accepted where the second best takes [`MARGIN_BITS`] more: a
-//! wrong one would be chosen once in 65 000 times if bits were what they claim to be.
+//! wrong one would be chosen once in 32 000 times if bits were what they claim to be.
 
 use super::Pairs;
 use crate::model::traffic::{Communicator, ConnectionTotals, Votes, readings};
@@ -25,7 +25,7 @@ const FITTING_PERCENT: u64 = 90;
 /// What a reading pays for each thing that cannot be.
 const IMPOSSIBLE_BITS: u64 = 32;
 /// By how much the best reading must be shorter than the next.
-const MARGIN_BITS: u64 = 16;
+const MARGIN_BITS: u64 = 15;
 /// What Open MPI's layout of 2.x pays in advance: no release since 2018 has it, and the layout of 3.0 reads well in it,
 /// with ranks 16 times as large.
 const OUTDATED_BITS: u64 = 16;

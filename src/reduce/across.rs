@@ -10,6 +10,7 @@ use crate::model::{
     Claim, ConnectionKey, Interval, Moved, PacketRecord, RawMessage, Recorder, Sample, SizeClass, TimingKey,
 };
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::mpi::Form;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -29,6 +30,10 @@ impl Passage {
     pub fn of(message: &RawMessage) -> Option<Self> {
         let (form, matching, _) = message.mpi.filter(|_| message.complete && message.moved != Moved::Atomic)?;
         let size = SizeClass::of(message.length_bytes?);
+        if form == Form::Nccl && message.length_bytes? > message.wire_bytes {
+            // Other connections carry the rest of it.
+            return None;
+        }
         (message.times_ns.0 != PacketRecord::NO_TIME).then(|| Self {
             connection: message.connection,
             psn: message.psn,
@@ -155,7 +160,7 @@ mod tests {
     use crate::model::{Kind, Verb};
     use crate::reduce::copies::Copies;
     use crate::reduce::{Ending, Settling, Share};
-    use ibscope_parsers::mpi::{Form, Identity, Matching, Protocol};
+    use ibscope_parsers::mpi::{Identity, Matching, Protocol};
     use ibscope_parsers::{Lid, Qpn};
 
     fn key(src: u16, dst: u16) -> ConnectionKey {

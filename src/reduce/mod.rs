@@ -18,7 +18,7 @@ pub use live::live;
 pub use settle::{Ending, InputCopies, Settled, Settling, Share};
 
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
-use crate::model::traffic::{MpiClass, MpiSeen, MpiSums};
+use crate::model::traffic::{MpiClass, MpiSeen, MpiSums, Shares};
 use crate::model::{
     Claim, Kind, MpiMessage, PacketRecord, Paged, Recorder, Seen, Sight, SizeOf, Sizes, Start, Sums, Timing, TimingKey,
     Turn, Verb,
@@ -256,6 +256,13 @@ impl Accumulator {
             Start::Repeated => {}
             Start::Unknown => partial.unknown_starts += 1,
         }
+    }
+
+    /// Adds a share of a message of NCCL.
+    pub fn share(&mut self, connection: u32, is_first: bool) {
+        let Some(partial) = self.partials.get_mut(connection as usize) else { return };
+        let (first, later) = (u64::from(is_first), u64::from(!is_first));
+        partial.mpi.get_or_insert_default().shares += Shares { first, later };
     }
 
     /// Adds a time between packets.

@@ -1,5 +1,6 @@
 //! Messages of collective operations: how much each operation really puts on the wire, and between whom.
 
+use super::csv::job;
 use super::units::{bytes, group};
 use super::who::{By, Label, Who};
 use crate::model::{Kind, Profile};
@@ -65,11 +66,12 @@ pub fn table(collectives: &Collectives, mpi_read: bool) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// `operation,src,dst,messages,mpi_bytes`.
+/// `operation,src,dst,messages,mpi_bytes,job`.
 pub fn csv(collectives: &Collectives, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "operation,src,dst,messages,mpi_bytes")?;
+    writeln!(out, "operation,src,dst,messages,mpi_bytes,job")?;
     for ((operation, src, dst), Sums { messages, mpi_bytes }) in collectives {
-        writeln!(out, "{operation},{src},{dst},{messages},{mpi_bytes}")?;
+        let (src, dst, job) = (src.without_job(), dst.without_job(), job(src));
+        writeln!(out, "{operation},{src},{dst},{messages},{mpi_bytes},{job}")?;
     }
     Ok(())
 }
@@ -78,7 +80,7 @@ pub fn csv(collectives: &Collectives, out: &mut dyn Write) -> io::Result<()> {
 pub fn json(collectives: &Collectives, out: &mut dyn Write) -> io::Result<()> {
     let row = |((operation, src, dst), sums): (&(String, Label, Label), &Sums)| {
         json!({
-            "operation": operation, "src": src.to_string(), "dst": dst.to_string(),
+            "operation": operation, "src": src.without_job(), "dst": dst.without_job(), "job": src.job(),
             "messages": sums.messages, "mpi_bytes": sums.mpi_bytes,
         })
     };

@@ -50,6 +50,11 @@ pub(super) fn job(src: &Label) -> String {
     src.job().map(|job| job.to_string()).unwrap_or_default()
 }
 
+/// Sender, receiver and job of a pair; empty where all pairs are together.
+pub(super) fn ends(pair: Option<&(Label, Label)>) -> [String; 3] {
+    pair.map(|(src, dst)| [src.without_job(), dst.without_job(), job(src)]).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -243,7 +243,7 @@ pub fn csv(
     coverage: &Coverage,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    writeln!(out, "{LABELS},samples,floor_ns,median_ns,standard_deviation_ns,ratio,error_ns")?;
+    writeln!(out, "{LABELS},samples,floor_ns,median_ns,standard_deviation_ns,ratio,error_ns,job")?;
     for (key, times) in latencies {
         let cell = |(name, value): (&str, Option<f64>)| match value {
             None => String::new(),
@@ -251,7 +251,7 @@ pub fn csv(
             Some(value) => number(value),
         };
         let values = values(key, times, path, coverage).map(cell).join(",");
-        writeln!(out, "{},{values}", key.csv())?;
+        writeln!(out, "{},{values},{}", key.csv(), key.job())?;
     }
     Ok(())
 }

@@ -68,6 +68,7 @@ pub(super) const fn by(by: By) -> &'static str {
 fn definitions(by: By, selection: Selection) -> Value {
     let messages = match (by, selection) {
         (By::Endpoint, Selection::All) => "transport messages started by the sender",
+        (_, Selection::OneSided) => "transport messages of connections with one-sided operations, sender to receiver",
         _ => "MPI messages of the selected traffic, sender to receiver",
     };
     json!({
@@ -105,6 +106,13 @@ pub(super) fn values(src: &Label, dst: &Label, cell: &Cell) -> Value {
         "packets": cell.packets,
         "job": src.job(),
     })
+}
+
+/// Sender, receiver and job of a pair as texts and a number; null where all pairs are together.
+pub(super) fn ends(pair: Option<&(Label, Label)>) -> [(&'static str, Value); 3] {
+    let text = |label: Option<&Label>| json!(label.map(Label::without_job));
+    let (src, dst) = (pair.map(|(src, _)| src), pair.map(|(_, dst)| dst));
+    [("src", text(src)), ("dst", text(dst)), ("job", json!(src.and_then(Label::job)))]
 }
 
 /// Ranks are numbers, everything else is text. The job stands beside it.

@@ -283,10 +283,10 @@ fn values(times: &Histogram, limit_ns: u64) -> [(&'static str, f64); 11] {
 /// A row of labels and values for each histogram.
 pub fn csv(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn Write) -> io::Result<()> {
     let names = values(&Histogram::default(), limit_ns).map(|(name, _)| name).join(",");
-    writeln!(out, "{LABELS},{names}")?;
+    writeln!(out, "{LABELS},{names},job")?;
     for (key, times) in latencies {
         let values = values(times, limit_ns).map(|(_, value)| number(value)).join(",");
-        writeln!(out, "{},{values}", key.csv())?;
+        writeln!(out, "{},{values},{}", key.csv(), key.job())?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Profile -> communication matrix, by endpoint or by rank. Row = sender, column = receiver.
 
 use super::who::{By, Label, Who};
-use crate::model::profile::{ConnectionRow, PairCoverage, Traffic};
-use crate::model::{Kind, Profile};
+use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
+use crate::model::{Kind, Nodes, Profile};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which MPI messages count.
@@ -12,8 +12,10 @@ pub enum Selection {
     P2p,
     /// Those of collective operations.
     Collective,
-    /// Both.
+    /// Point-to-point and collective.
     All,
+    /// One-sided operations: WRITE and READ payload without envelopes, between processes of a job. They are no part of the others.
+    OneSided,
 }
 
 impl Selection {
@@ -24,13 +26,16 @@ impl Selection {
             Self::P2p => "p2p",
             Self::Collective => "collective",
             Self::All => "all",
+            Self::OneSided => "one-sided",
         }
     }
 
-    /// MPI messages and bytes of this selection.
+    /// MPI messages and bytes of this selection. One-sided operations have no envelopes: of the connections that carry them, those are all
+    /// transport messages and all payload.
     #[must_use]
     pub const fn mpi(self, traffic: &Traffic) -> (u64, u64) {
         match self {
+            Self::OneSided => (traffic.messages, traffic.payload_bytes),
             Self::P2p => (traffic.p2p_messages, traffic.p2p_mpi_bytes),
             Self::Collective => (traffic.collective_messages, traffic.collective_mpi_bytes),
             Self::All => (
@@ -94,11 +99,13 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Adds traffic of a connection. `has_mpi` says that its library was recognised.
-    pub(super) fn add(&mut self, by: By, selection: Selection, traffic: &Traffic, has_mpi: bool) {
+    /// Adds traffic of a connection.
+    pub(super) fn add(&mut self, counted: Counted, traffic: &Traffic) {
+        let Counted { by, selection, has_mpi } = counted;
         let (mpi_messages, mpi_bytes) = selection.mpi(traffic);
         self.messages += match (by, selection) {
             (By::Endpoint, Selection::All) => traffic.messages,
+            (_, Selection::OneSided) if !has_mpi => 0,
             _ => mpi_messages,
         };
         if has_mpi {
@@ -136,6 +143,25 @@ impl Cell {
     }
 }
 
+/// What of a connection's traffic is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    by: By,
+    selection: Selection,
+    /// Its library was recognised; of one-sided operations, the connection carries them.
+    pub(super) has_mpi: bool,
+}
+
+impl Counted {
+    pub(super) fn of(profile: &Profile, connection: &ConnectionRow, by: By, selection: Selection) -> Self {
+        let has_mpi = match selection {
+            Selection::OneSided => connection.one_sided,
+            Selection::P2p | Selection::Collective | Selection::All => connection.stack.is_some(),
+        };
+        Self { by, selection, has_mpi: profile.mpi_read && has_mpi }
+    }
+}
+
 /// A sparse matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
@@ -147,6 +173,10 @@ pub struct Matrix {
     pub labels: Vec<Label>,
     /// Cells with at least one packet, by row (sender) and column (receiver) as indices into `labels`.
     pub cells: BTreeMap<(u32, u32), Cell>,
+    /// The jobs of the profile; none by endpoint.
+    pub jobs: Vec<JobRow>,
+    /// Nodes of the ranks; none by endpoint.
+    pub nodes: Nodes,
 }
 
 impl Matrix {
@@ -158,7 +188,64 @@ impl Matrix {
         let labels: Vec<Label> = labels.into_iter().cloned().collect();
         let index = |label: &Label| labels.binary_search(label).unwrap_or_default() as u32;
         let cells = cells.iter().map(|((src, dst), cell)| ((index(src), index(dst)), *cell)).collect();
-        Self { by, selection, labels, cells }
+        Self { by, selection, labels, cells, jobs: Vec::new(), nodes: Nodes::default() }
+    }
+
+    /// What the matrix shows of a pair in a unit.
+    #[must_use]
+    pub fn shown(&self, ends: (u32, u32), unit: Unit) -> Shown {
+        match self.cells.get(&ends).map(|cell| cell.value(unit)) {
+            Some(value) if value > 0 => Shown::Value(value),
+            _ if self.is_on_one_node(ends) => Shown::OneNode,
+            Some(value) => Shown::Value(value),
+            None => Shown::Nothing,
+        }
+    }
+
+    /// True where two different ranks of a job are on one node: what they send each other there is not on the wire.
+    fn is_on_one_node(&self, (src, dst): (u32, u32)) -> bool {
+        match (self.labels.get(src as usize), self.labels.get(dst as usize)) {
+            (Some(Label::Rank(src, _)), Some(Label::Rank(dst, _))) => {
+                src != dst && src.job == dst.job && self.nodes.are_shared(*src, *dst)
+            }
+            _ => false,
+        }
+    }
+
+    /// Pairs of different ranks of a job on one node, both ways, sorted.
+    #[must_use]
+    pub fn one_node(&self) -> Vec<(u32, u32)> {
+        let mut at: BTreeMap<(u32, &str), Vec<u32>> = BTreeMap::new();
+        for (label, number) in self.labels.iter().zip(0..) {
+            let Label::Rank(rank, _) = label else { continue };
+            self.nodes.names(*rank).for_each(|node| at.entry((rank.job, node)).or_default().push(number));
+        }
+        let pairs = |ranks: &Vec<u32>| -> Vec<(u32, u32)> {
+            ranks.iter().flat_map(|a| ranks.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b).collect()
+        };
+        let mut pairs: Vec<(u32, u32)> = at.values().flat_map(pairs).collect();
+        pairs.sort_unstable();
+        // Ranks may share several ports.
+        pairs.dedup();
+        pairs
+    }
+
+    /// The matrix of each job, and of traffic of no job, each with the job that it is of and ranks without its number. By endpoint there is one.
+    #[must_use]
+    pub fn by_job(&self) -> Vec<(Option<u32>, Self)> {
+        let mut first = 0;
+        let mut parts = Vec::new();
+        for labels in self.labels.chunk_by(|a, b| a.job() == b.job() && a.is_no_job() == b.is_no_job()) {
+            let end = first + labels.len() as u32;
+            let own = self.cells.range((first, 0)..(end, 0));
+            let cells = own.map(|(&(src, dst), cell)| ((src - first, dst.saturating_sub(first)), *cell)).collect();
+            let job = labels.first().and_then(Label::job);
+            let labels = labels.iter().map(Label::of_one_job).collect();
+            let (jobs, nodes) = (self.jobs.clone(), self.nodes.clone());
+            parts.push((job, Self { labels, cells, jobs, nodes, ..*self }));
+            first = end;
+        }
+        parts
     }
 
     /// The sum of all cells.
@@ -178,6 +265,17 @@ impl Matrix {
     }
 }
 
+/// What stands in a cell for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// There was no packet.
+    Nothing,
+    /// A value, which may be 0.
+    Value(u64),
+    /// The pair is on one node, and nothing of the unit was seen: it is not on the wire.
+    OneNode,
+}
+
 /// The matrix of a profile. Management and multicast traffic stand outside it.
 #[must_use]
 pub fn matrix(profile: &Profile, by: By, selection: Selection) -> Matrix {
@@ -185,12 +283,15 @@ pub fn matrix(profile: &Profile, by: By, selection: Selection) -> Matrix {
     let mut cells: BTreeMap<(Label, Label), Cell> = BTreeMap::new();
     for connection in data(profile).filter(|connection| connection.traffic.packets > 0) {
         let pair = (who.sender(connection), who.receiver(connection));
-        let has_mpi = profile.mpi_read && connection.stack.is_some();
         let cell = cells.entry(pair).or_default();
-        cell.add(by, selection, &connection.traffic, has_mpi);
+        cell.add(Counted::of(profile, connection, by, selection), &connection.traffic);
         cell.coverage.merge(&connection.coverage);
     }
-    Matrix::of(by, selection, &cells)
+    let matrix = Matrix::of(by, selection, &cells);
+    match by {
+        By::Endpoint => matrix,
+        By::Rank => Matrix { jobs: profile.jobs.clone(), nodes: Nodes::of(profile), ..matrix },
+    }
 }
 
 fn data(profile: &Profile) -> impl Iterator<Item = &ConnectionRow> {

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 /// The columns of csv, in their order; JSON has the same names.
 const COLUMNS: &str = "first_time_ns,last_time_ns,src_rank,dst_rank,src,dst,src_qp,dest_qp,psn,stack,protocol,moved_by,operation,\
-                       communicator_rank,context,tag,mpi_bytes,payload_bytes,wire_bytes,packets,complete";
+                       communicator_rank,context,tag,mpi_bytes,payload_bytes,wire_bytes,packets,complete,job";
 
 /// A stream of lines.
 pub struct Lines<'a> {
@@ -45,9 +45,10 @@ impl<'a> Lines<'a> {
     }
 
     fn line(&mut self, row: &MessageRow, connection: &ConnectionRow, profile: &Profile) -> io::Result<()> {
-        let who = |rank: Option<u32>, endpoint: &Endpoint| match rank {
-            Some(rank) => format!("rank {rank}"),
-            None => profile.names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string()),
+        let who = |rank: Option<u32>, endpoint: &Endpoint| match (rank, row.job) {
+            (Some(rank), Some(job)) if profile.jobs.len() > 1 => format!("rank {job}.{rank}"),
+            (Some(rank), _) => format!("rank {rank}"),
+            (None, _) => profile.names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string()),
         };
         let (src, dst) = (who(row.src_rank, &connection.src), who(row.dst_rank, &connection.dst));
         let (first, last) = times(row);
@@ -82,10 +83,11 @@ impl<'a> Lines<'a> {
         let (mpi_bytes, payload_bytes) = (text(row.mpi_bytes(), ""), text(row.payload_bytes(), ""));
         let (psn, moved) = (row.raw.psn, row.raw.moved.name());
         let (wire_bytes, packets, complete) = (row.raw.wire_bytes, row.raw.packets, row.raw.complete);
+        let job = text(row.job, "");
         writeln!(
             self.out,
             "{first},{last},{src_rank},{dst_rank},{src},{dst},{src_qp},{dest_qp},{psn},{stack},{protocol},{moved},{operation},\
-             {rank},{context},{tag},{mpi_bytes},{payload_bytes},{wire_bytes},{packets},{complete}"
+             {rank},{context},{tag},{mpi_bytes},{payload_bytes},{wire_bytes},{packets},{complete},{job}"
         )
     }
 
@@ -100,7 +102,7 @@ impl<'a> Lines<'a> {
             "operation": row.operation(), "communicator_rank": identity.map(|identity| identity.rank),
             "context": identity.map(|identity| identity.context), "tag": identity.map(|identity| identity.tag),
             "mpi_bytes": row.mpi_bytes(), "payload_bytes": row.payload_bytes(), "wire_bytes": row.raw.wire_bytes,
-            "packets": row.raw.packets, "complete": row.raw.complete,
+            "packets": row.raw.packets, "complete": row.raw.complete, "job": row.job,
         });
         writeln!(self.out, "{object}")
     }

@@ -6,6 +6,7 @@
 pub mod collectives;
 mod columns;
 pub mod compare;
+mod coverage;
 pub mod crosscheck;
 pub mod csv;
 pub mod figure;

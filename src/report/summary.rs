@@ -14,7 +14,7 @@ fn facts(profile: &Profile) -> Vec<(String, Value)> {
     let coverage = &profile.coverage;
     let totals = Totals::of(profile);
     let Totals { traffic, repeats, endpoints, stacks, .. } = &totals;
-    let ranks: BTreeSet<u32> = profile.ranks.iter().map(|row| row.rank).collect();
+    let ranks: BTreeSet<(u32, u32)> = profile.ranks.iter().map(|row| (row.job, row.rank)).collect();
     let mpi = |of: fn(&Traffic) -> u64| json!(totals.mpi(of));
     let mut facts: Vec<(String, Value)> = [
         ("inputs", json!(profile.inputs.len())),

@@ -1,7 +1,7 @@
 //! Profile -> traffic over time, by pair of endpoints or ranks.
 
 use super::ReportError;
-use super::matrix::{Cell, Selection};
+use super::matrix::{Cell, Counted, Selection};
 use super::who::By;
 use super::who::{Label, Who};
 use crate::model::{Kind, Profile};
@@ -61,9 +61,8 @@ pub fn timeline(profile: &Profile, by: By, selection: Selection, bin_ns: Option<
             continue;
         }
         let time_ns = row.time_ns.div_euclid(wanted_ns).saturating_mul(wanted_ns);
-        let has_mpi = profile.mpi_read && connection.stack.is_some();
         let key = (time_ns, who.sender(connection), who.receiver(connection));
-        cells.entry(key).or_default().add(by, selection, &row.traffic, has_mpi);
+        cells.entry(key).or_default().add(Counted::of(profile, connection, by, selection), &row.traffic);
     }
     let origin_ns = super::origin_ns(profile, cells.keys().map(|(time_ns, ..)| *time_ns).next());
     let bins = cells.into_iter().map(|((time_ns, src, dst), cell)| TimelineBin { time_ns, src, dst, cell }).collect();

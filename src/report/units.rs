@@ -97,6 +97,21 @@ pub(super) fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", group(count), if count == 1 { "" } else { "s" })
 }
 
+/// A sentence in lines that fit a terminal; words that are longer stay whole.
+pub(super) fn wrapped(sentence: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in sentence.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
 /// A measured duration, to three digits behind the point.
 pub(super) fn span(ns: u64) -> String {
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
@@ -136,6 +151,8 @@ mod tests {
         assert_eq!([999, 1_500, 491_520_000].map(span), ["999 ns", "1.500 us", "491.520 ms"]);
         assert_eq!(seconds_since(-500, 1_500_000_000), "1.500000500");
         assert_eq!([seconds_since(1_000, 61_000), seconds_since(7, 3)], ["0.000060", "0.000000"]);
+        assert_eq!(wrapped("one two three", 7), "one two\nthree");
+        assert_eq!(wrapped("unbroken", 3), "unbroken");
         assert_eq!(utc(0), "1970-01-01T00:00:00.000000Z");
     }
 }

@@ -80,6 +80,22 @@ impl Label {
         }
     }
 
+    /// True for an end of traffic that belongs to no job.
+    #[must_use]
+    pub const fn is_no_job(&self) -> bool {
+        matches!(self, Self::NoJob)
+    }
+
+    /// The same under a heading that names the job.
+    #[must_use]
+    pub fn of_one_job(&self) -> Self {
+        match self {
+            Self::Rank(rank, _) => Self::Rank(*rank, Jobs::One),
+            Self::Unknown(job, _) => Self::Unknown(*job, Jobs::One),
+            Self::Endpoint(..) | Self::NoJob => self.clone(),
+        }
+    }
+
     /// The rank without its job.
     #[must_use]
     pub const fn rank(&self) -> Option<u32> {

@@ -1,7 +1,7 @@
 //! The invariants: what a profile says of a scene, compared with what is true.
 //!
-//! A cell is a sender and a receiver of one job, as the profile labels them. Only `Labels` knows how a
-//! profile names ranks and jobs.
+//! A cell is a sender and a receiver of one job, as the profile labels them. Only `Labels` knows
+//! how a profile names ranks and jobs.
 
 use crate::library::{Owner, Owners, Truth};
 use crate::scene::Scene;
@@ -35,6 +35,9 @@ pub(crate) struct Outcome {
     /// Bytes in cells of the right ranks, and those that the captures show.
     pub(crate) right_bytes: u64,
     pub(crate) captured_bytes: u64,
+    /// InfiniBand payload of the jobs' connections, and that of it in cells of the right ranks.
+    pub(crate) payload_bytes: u64,
+    pub(crate) right_payload_bytes: u64,
     /// The case has to be exact, so that even an error is a failure.
     pub(crate) complete: bool,
 }
@@ -73,6 +76,14 @@ impl Labels {
     }
 }
 
+/// Messages and bytes by the pairs that a connection may belong to.
+type Sums = BTreeMap<Vec<Pair>, (u64, u64)>;
+
+fn add(sums: &mut Sums, pairs: &[Pair], (messages, bytes): (u64, u64)) {
+    let sum = sums.entry(pairs.to_vec()).or_default();
+    *sum = (sum.0 + messages, sum.1 + bytes);
+}
+
 /// Messages with the right ranks, by the job that the profile gives them.
 type Right = BTreeMap<Pair, BTreeMap<JobLabel, Cell>>;
 
@@ -100,7 +111,7 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
     let mut outcome = Outcome { complete: scene.complete, ..Outcome::default() };
     let labels = Labels::new(profile);
     outcome.compare_rank_map(scene, profile);
-    let mut sums: BTreeMap<Vec<Pair>, (u64, u64)> = BTreeMap::new();
+    let (mut sums, mut collective) = (Sums::new(), Sums::new());
     let mut right = Right::new();
     let mut cells: BTreeMap<(JobLabel, u32, u32), BTreeSet<usize>> = BTreeMap::new();
     for row in profile.connections.iter().filter(|row| row.kind == Kind::Data) {
@@ -118,15 +129,15 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
             continue;
         }
         for (label, owners, side) in [(src_label, &src, "sender"), (dst_label, &dst, "receiver")] {
-            if let Some((_, rank)) = label
+            if let Some((job, rank)) = label
                 && owners.iter().all(|owner| owner.rank != rank)
             {
-                outcome.wrong_rank.push(format!("{}: {side} is rank {rank}, not {owners:?}", name(row)));
+                outcome.wrong_rank.push(format!("{}: {side} is rank {job}.{rank}, not {owners:?}", name(row)));
             }
         }
-        let sum = sums.entry(pairs.clone()).or_default();
-        sum.0 += traffic.p2p_messages;
-        sum.1 += traffic.p2p_mpi_bytes;
+        outcome.payload_bytes += traffic.payload_bytes;
+        add(&mut sums, &pairs, (traffic.p2p_messages, traffic.p2p_mpi_bytes));
+        add(&mut collective, &pairs, (traffic.collective_messages, traffic.collective_mpi_bytes));
         let (Some((job, src)), Some((dst_job, dst))) = (src_label, dst_label) else { continue };
         if job != dst_job || row.job.is_some_and(|own| own != job) {
             outcome.added_up.push(format!("{}: jobs {job}, {dst_job} and {:?}", name(row), row.job));
@@ -135,19 +146,19 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
         if let [pair] = pairs[..]
             && (pair.1, pair.2) == (src, dst)
         {
+            outcome.right_payload_bytes += traffic.payload_bytes;
             let cell = right.entry(pair).or_default().entry(job).or_default();
             cell.messages += traffic.p2p_messages;
             cell.bytes += traffic.p2p_mpi_bytes;
             cell.is_marked |= row.coverage.state != CoverageState::Complete;
         }
         let jobs: BTreeSet<usize> = pairs.iter().map(|pair| pair.0).collect();
-        if let [true_job] = jobs.into_iter().collect::<Vec<_>>()[..]
-            && traffic.p2p_messages + traffic.collective_messages > 0
-        {
+        if let [true_job] = jobs.into_iter().collect::<Vec<_>>()[..] {
             cells.entry((job, src, dst)).or_default().insert(true_job);
         }
     }
-    outcome.compare_sums(scene, &sums);
+    outcome.compare_sums("point-to-point", &scene.truths, &sums);
+    outcome.compare_sums("collective", &scene.collectives, &collective);
     outcome.compare_cells(&cells);
     outcome.compare_right(scene, &right);
     outcome
@@ -172,12 +183,12 @@ fn truth_of(truths: &[Truth], (job, src, dst): Pair) -> (u64, u64) {
 
 impl Outcome {
     /// No pair above its truth.
-    fn compare_sums(&mut self, scene: &Scene, sums: &BTreeMap<Vec<Pair>, (u64, u64)>) {
+    fn compare_sums(&mut self, what: &str, truths: &[Truth], sums: &Sums) {
         for (pairs, &(messages, bytes)) in sums {
-            let bounds = pairs.iter().map(|&pair| truth_of(&scene.truths, pair));
+            let bounds = pairs.iter().map(|&pair| truth_of(truths, pair));
             let (most, most_bytes) = bounds.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
             if messages > most || bytes > most_bytes {
-                let text = format!("{pairs:?}: {messages} messages, {bytes} bytes of {most}, {most_bytes}");
+                let text = format!("{what} {pairs:?}: {messages} messages, {bytes} bytes of {most}, {most_bytes}");
                 self.above.push(text);
             }
         }
@@ -204,8 +215,10 @@ impl Outcome {
             let owners = owners_at(&scene.owners, endpoint, row.qpn.map(Qpn::new));
             let is_known = row.qpn.is_none() || !owners.is_empty();
             if is_known && owners.iter().all(|owner| owner.rank != row.rank) {
-                self.wrong_rank
-                    .push(format!("rank map: {} {:?} is {}, not {owners:?}", row.endpoint, row.qpn, row.rank));
+                self.wrong_rank.push(format!(
+                    "rank map: {} {:?} is {}.{}, not {owners:?}",
+                    row.endpoint, row.qpn, row.job, row.rank
+                ));
             }
         }
     }
@@ -237,7 +250,8 @@ impl Outcome {
     }
 }
 
-/// The number that a profile gives to most bytes of a job: what has another number is in cells of its own.
+/// The number that a profile gives to most bytes of a job. Messages with another number are in
+/// other cells.
 fn main_label(job: usize, right: &Right) -> Option<JobLabel> {
     let mut sums: BTreeMap<JobLabel, (u64, u64)> = BTreeMap::new();
     for (_, labels) in right.iter().filter(|(pair, _)| pair.0 == job) {

@@ -49,6 +49,9 @@ pub(crate) struct Reference {
     /// The queue pair that sends to a connected queue pair.
     senders: HashMap<End, End>,
     pub(crate) sent: Vec<Sent>,
+    /// Per job: messages of collectives that the analysis of the whole run counts. A part never has
+    /// more.
+    pub(crate) collectives: Vec<Truth>,
 }
 
 /// A recorded run.
@@ -178,6 +181,7 @@ impl Run {
             [job] => job.owners(&profile)?,
             jobs => by_totals(jobs, &profile)?,
         };
+        reference.collectives = collectives(&profile, &reference.owners, self.jobs.len());
         for message in stream {
             let message = message.map_err(|error| error.to_string())?;
             let row = &profile.connections[message.connection as usize];
@@ -284,6 +288,19 @@ fn by_totals(jobs: &[Job], profile: &Profile) -> Result<Owners, String> {
     }
     let pairs: usize = jobs.iter().map(|job| job.truth.len()).sum();
     if found == pairs { Ok(owners) } else { Err(format!("{found} of {pairs} pairs are one connection each")) }
+}
+
+fn collectives(profile: &Profile, owners: &Owners, jobs: usize) -> Vec<Truth> {
+    let mut sums = vec![Truth::new(); jobs];
+    for row in profile.connections.iter().filter(|row| row.traffic.collective_messages > 0) {
+        let owner = |end: End| owners.get(&end).and_then(BTreeSet::first);
+        let src = row.src_qp.and_then(|src_qp| owner((row.src, src_qp.value())));
+        let (Some(src), Some(dst)) = (src, owner((row.dst, row.dest_qp.value()))) else { continue };
+        let sum = sums[src.job].entry((src.rank, dst.rank)).or_default();
+        sum.0 += row.traffic.collective_messages;
+        sum.1 += row.traffic.collective_mpi_bytes;
+    }
+    sums
 }
 
 fn senders(profile: &Profile) -> HashMap<End, End> {

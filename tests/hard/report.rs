@@ -23,41 +23,54 @@ impl Row {
     }
 }
 
-/// Prints the table, or everything about single cases, and writes both down.
-pub(crate) fn print(library: &Library, rows: &[Row], verbose: bool) {
+/// The table as text, with everything about single cases if `verbose`. Writes both as CSV.
+pub(crate) fn text(library: &Library, rows: &[Row], verbose: bool) -> String {
+    let mut text = String::new();
     for (run, why) in &library.refused {
-        println!("{run}: not used: {why}");
+        writeln!(text, "{run}: not used: {why}").expect("text");
     }
     if verbose {
-        rows.iter().for_each(print_case);
+        rows.iter().for_each(|row| describe(&mut text, row));
     }
     let (table, csv) = tables(rows);
-    println!("{table}");
+    writeln!(text, "{table}").expect("text");
+    writeln!(text, "open classes without a failure in this run: {}", holding(rows).join(", ")).expect("text");
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
     std::fs::create_dir_all(&target).expect("target");
     std::fs::write(target.join("hard-classes.csv"), csv).expect("table");
     std::fs::write(target.join("hard-cases.csv"), cases_csv(rows)).expect("table");
+    text
 }
 
-fn print_case(row: &Row) {
-    println!("{}: {}", row.case, row.about);
-    for (kind, texts) in row.outcome.kinds() {
-        texts.iter().for_each(|text| println!("    {kind}: {text}"));
+/// Open classes that could be closed, as far as these rows show.
+fn holding(rows: &[Row]) -> Vec<&'static str> {
+    let holds = |class: &&cases::Class| {
+        let mut own = rows.iter().filter(|row| row.class == class.name).peekable();
+        class.is_open && own.peek().is_some() && own.all(|row| row.failures().next().is_none())
+    };
+    cases::ALL.iter().filter(holds).map(|class| class.name).collect()
+}
+
+fn describe(text: &mut String, row: &Row) {
+    writeln!(text, "{}: {}", row.case, row.about).expect("text");
+    for (kind, failures) in row.outcome.kinds() {
+        failures.iter().for_each(|failure| writeln!(text, "    {kind}: {failure}").expect("text"));
     }
     let Outcome { right_bytes, captured_bytes, .. } = row.outcome;
-    println!("    {right_bytes} of {captured_bytes} bytes have the right ranks");
+    writeln!(text, "    {right_bytes} of {captured_bytes} bytes have the right ranks").expect("text");
 }
 
 /// By class: cases, cases with each kind of failure, share of the bytes with the right ranks.
 fn tables(rows: &[Row]) -> (String, String) {
     let kinds: Vec<&str> = Outcome::default().kinds().iter().map(|(kind, _)| *kind).collect();
     let mut csv = format!(
-        "class,cases,{},right_bytes,captured_bytes,mean_share,other_with_ranks\n",
+        "class,cases,{},right_bytes,captured_bytes,mean_share,right_payload_bytes,payload_bytes,other_with_ranks\n",
         kinds.join(",").replace(' ', "_")
     );
     let mut table = format!("{:<28} {:>6}", "class", "cases");
     kinds.iter().for_each(|kind| write!(table, " {kind:>16}").expect("text"));
-    writeln!(table, " {:>12} {:>12} {:>16}", "right bytes", "mean", "other with ranks").expect("text");
+    writeln!(table, " {:>11} {:>11} {:>13} {:>16}", "right bytes", "mean", "right payload", "other with ranks")
+        .expect("text");
     for class in cases::ALL {
         let own: Vec<&Row> = rows.iter().filter(|row| row.class == class.name).collect();
         if own.is_empty() {
@@ -71,12 +84,21 @@ fn tables(rows: &[Row]) -> (String, String) {
         let foreign = own.iter().filter(|row| row.outcome.foreign_ranks > 0).count();
         let share = 100.0 * right as f64 / captured.max(1) as f64;
         let mean = mean_share(&own);
+        let (payload, right_payload) =
+            (sum(|outcome| outcome.payload_bytes), sum(|outcome| outcome.right_payload_bytes));
+        let labelled = 100.0 * right_payload as f64 / payload.max(1) as f64;
         write!(table, "{:<28} {:>6}", class.name, own.len()).expect("text");
         counts.iter().for_each(|count| write!(table, " {count:>16}").expect("text"));
-        writeln!(table, " {share:>10.2} % {mean:>10.2} % {foreign:>16}").expect("text");
+        writeln!(table, " {share:>9.2} % {mean:>9.2} % {labelled:>11.2} % {foreign:>16}").expect("text");
         let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
-        writeln!(csv, "{},{},{},{right},{captured},{mean:.3},{foreign}", class.name, own.len(), counts.join(","))
-            .expect("text");
+        writeln!(
+            csv,
+            "{},{},{},{right},{captured},{mean:.3},{right_payload},{payload},{foreign}",
+            class.name,
+            own.len(),
+            counts.join(",")
+        )
+        .expect("text");
     }
     (table, csv)
 }

@@ -4,7 +4,9 @@ use crate::library::{Form, Owners, Run, Sent, Truth};
 use ibscope_samples::Random;
 use ibscope_samples::hard::rewrite::{End, Rewrite};
 use ibscope_samples::hard::{Recording, combine, split};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 /// Captures, and what is true of them.
 #[derive(Clone, Debug, Default)]
@@ -17,10 +19,44 @@ pub(crate) struct Scene {
     pub(crate) owners: Owners,
     /// Per job: messages and bytes that were sent. Never to be exceeded.
     pub(crate) truths: Vec<Truth>,
+    /// The same of collectives: what the whole runs show.
+    pub(crate) collectives: Vec<Truth>,
     /// Per job: messages and bytes whose packets are all in the captures; `None`: as `truths`.
     pub(crate) captured: Option<Vec<Truth>>,
     /// No packet is missing: every pair must be exact.
     pub(crate) complete: bool,
+}
+
+impl Scene {
+    /// Writes the captures into a folder; gives their paths.
+    pub(crate) fn write(&self, folder: &Path) -> Vec<PathBuf> {
+        std::fs::create_dir_all(folder).expect("folder");
+        let path = |index: usize| folder.join(format!("{index:02}.pcap"));
+        let paths: Vec<PathBuf> = (0..self.files.len()).map(path).collect();
+        for (path, file) in paths.iter().zip(&self.files) {
+            file.write(path).expect("capture");
+        }
+        paths
+    }
+
+    /// Writes what is true of the captures beside them.
+    pub(crate) fn write_truth(&self, folder: &Path) {
+        let mut owners = "endpoint,qpn,job,rank\n".to_owned();
+        for (end, own) in self.owners.iter().collect::<BTreeMap<_, _>>() {
+            for owner in own {
+                writeln!(owners, "{},{:#x},{},{}", end.0, end.1, owner.job, owner.rank).expect("text");
+            }
+        }
+        let mut truth = "job,src,dst,messages,bytes\n".to_owned();
+        for (job, own) in self.truths.iter().enumerate() {
+            for ((src, dst), (messages, bytes)) in own {
+                writeln!(truth, "{job},{src},{dst},{messages},{bytes}").expect("text");
+            }
+        }
+        for (name, text) in [("about.txt", &self.about), ("owners.csv", &owners), ("truth.csv", &truth)] {
+            std::fs::write(folder.join(name), text).expect("truth");
+        }
+    }
 }
 
 /// One or more jobs as they were recorded, under their final names.
@@ -31,6 +67,7 @@ pub(crate) struct Cast {
     pub(crate) owners: Owners,
     pub(crate) senders: HashMap<End, End>,
     pub(crate) truths: Vec<Truth>,
+    pub(crate) collectives: Vec<Truth>,
     pub(crate) sent: Vec<Sent>,
 }
 
@@ -43,6 +80,7 @@ impl Cast {
             owners: run.owners(form),
             senders: run.senders(form),
             truths: run.truths(),
+            collectives: reference.collectives.clone(),
             sent: reference.sent.clone(),
         }
     }
@@ -96,14 +134,15 @@ impl Cast {
         }
         self.senders.extend(other.senders);
         self.truths.extend(other.truths);
+        self.collectives.extend(other.collectives);
         self.sent.extend(other.sent.into_iter().map(|sent| Sent { job: sent.job + jobs, ..sent }));
         self
     }
 
     /// All of it as a case.
     pub(crate) fn scene(self, about: String) -> Scene {
-        let Self { files, owners, truths, .. } = self;
-        Scene { about, files, owners, truths, captured: None, complete: true }
+        let Self { files, owners, truths, collectives, .. } = self;
+        Scene { about, files, owners, truths, collectives, captured: None, complete: true }
     }
 
     /// What was sent wholly between two times, both excluded.

@@ -68,7 +68,7 @@ fn printed(command: &str, profile: &Path) -> Cells {
     let row = |line: &str| {
         let mut fields = line.split(',').map(str::to_owned);
         let mut next = || fields.next().expect("field");
-        ((next(), next()), fields.collect())
+        ((next(), next()), fields.take(COLUMNS.len()).collect())
     };
     csv.lines().skip(1).map(row).collect()
 }

@@ -31,6 +31,7 @@ mod memory;
 mod merge;
 mod messages;
 mod mpi_times;
+mod nccl;
 mod notebooks;
 mod over_time;
 mod partial;

@@ -174,13 +174,13 @@ fn the_dataset_adds_up_to_the_truth_of_each_job() {
     let (text, figures) = executed("05-dataset.ipynb", folder.path());
     assert_eq!(figures, 1);
     let printed = text.concat();
-    let header = "job,src_rank,dst_rank,messages,mpi_bytes";
+    let header = "slurm_job,src_rank,dst_rank,messages,mpi_bytes";
     let mut found: BTreeMap<(String, u32, u32), (u64, u64)> = BTreeMap::new();
     for row in rows(&printed[printed.find(header).expect("pairs")..], header) {
         let number = |index: usize| row[index].parse::<u64>().expect("number");
         found.insert((row[0].clone(), number(1) as u32, number(2) as u32), (number(3), number(4)));
     }
-    let header = "job,messages,median_bytes,largest_bytes";
+    let header = "slurm_job,messages,median_bytes,largest_bytes";
     let sizes = rows(&printed[printed.find(header).expect("sizes")..], header);
     assert_eq!(sizes.len(), 2);
     let mut expected = BTreeMap::new();
@@ -194,7 +194,7 @@ fn the_dataset_adds_up_to_the_truth_of_each_job() {
         expected.extend(sums.map(|((src, dst), sums)| ((job.to_owned(), src, dst), sums)));
         // The matrix says the same.
         let csv = result(&["matrix", "--by", "rank", "--format", "csv"], &[run.sink()]);
-        for row in rows(&csv, "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets") {
+        for row in rows(&csv, "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage") {
             let [src, dst] = [&row[0], &row[1]].map(|rank| rank.parse::<u32>().expect("rank"));
             let sums = [&row[2], &row[3]].map(|sum| sum.parse::<u64>().expect("sum"));
             if sums[0] > 0 {

@@ -131,7 +131,7 @@ fn views_are_the_same_of_a_profile() {
             assert_eq!(result(&arguments, &[&place]), result(&arguments, &[&capture]), "{arguments:?}");
         }
         let csv = result(&["latency", "--view", view, "--format", "csv"], &[&place]);
-        let samples = |line: &str| line.rsplit(',').nth(4).expect("samples").parse::<u64>().expect("number");
+        let samples = |line: &str| line.rsplit(',').nth(5).expect("samples").parse::<u64>().expect("number");
         let sum: u64 = csv.lines().skip(1).map(samples).sum();
         let whole = result(&["latency", "--format", "collie"], &[&place]);
         assert!(whole.starts_with(&format!("latency_samples: {sum}\n")), "{view}: {sum}");

@@ -1,7 +1,7 @@
-//! NCCL over verbs: "clear to send" elements, which a receiver writes into the sender's memory (`net_ib.cc`, `net_ib/p2p.cc`).
+//! NCCL over verbs: "clear to send" elements, which a receiver writes into the sender's memory, and the data that answer them
+//! (`net_ib.cc`, `net_ib/p2p.cc`).
 //!
-//! A WRITE of 1 to 8 elements of equal size, little-endian. The sender then writes the data to the addresses and ends with a
-//! WRITE with immediate data ([`completion_bytes`]):
+//! A WRITE of 1 to 8 elements of equal size, little-endian:
 //!
 //! ```text
 //!              bytes  address  size      keys         elements  tag   index
@@ -12,12 +12,28 @@
 //! 2.30         64     +0       +8 u64    +16 u32[8]   +48       +52   +56
 //! ```
 //! The tag is the rank of the process that will send the data, so the one that receives this WRITE; the index counts the
-//! WRITEs of a connection from 1.
+//! WRITEs of a connection from 1. There is one key for each device of the receiver.
+//!
+//! The sender splits the data of each element evenly over some queue pairs ([`is_share`]), which may be on several devices. Each of
+//! these queue pairs carries, in this order:
+//!
+//! ```text
+//! one element       WRITE with immediate data: its share; or its share as a WRITE, then an empty WRITE with immediate data
+//! several elements  for each a WRITE with its share, then a WRITE with immediate data: the lengths ([`lengths`]), empty before 2.20
+//! ```
+//! Shares may be empty. The immediate data of one element are the length of the whole message ([`Immediate`]).
 
 use super::bytes;
 
 /// Most elements of one WRITE (`NCCL_NET_IB_MAX_RECVS`).
 const ELEMENTS_LIMIT: u32 = 8;
+/// Most devices of one side of a connection (`NCCL_NET_MAX_DEVS_PER_NIC`).
+const DEVICES_LIMIT: usize = 8;
+/// Most queue pairs of a connection (`NCCL_IB_MAX_QPS`).
+const QUEUE_PAIRS_LIMIT: u64 = 128;
+/// Shares are multiples of this, and before 2.12.10 at least as long as that, but for the last one.
+const SHARE_ALIGNMENT_BYTES: u64 = 128;
+const SHARE_MINIMUM_BYTES: u64 = 8;
 const RANK_LIMIT: u32 = 1 << 20;
 const INDEX_LIMIT: u64 = 1 << 40;
 const SIZE_LIMIT_BYTES: u64 = 1 << 40;
@@ -45,6 +61,7 @@ struct Fields {
     bytes: u32,
     wide_size: bool,
     key: usize,
+    keys: usize,
     /// Number of elements of the WRITE, or in 2.8 the word that says ready.
     count: usize,
     tag: Option<usize>,
@@ -57,20 +74,35 @@ impl Release {
     const SEARCH: [Self; 5] = [Self::From2_30, Self::From2_24, Self::From2_20, Self::From2_12, Self::From2_8];
 
     const fn fields(self) -> Fields {
-        let (bytes, wide_size, key, count, tag, index) = match self {
-            Self::From2_8 => (32, false, 16, 20, None, 12),
-            Self::From2_12 => (32, false, 12, 16, Some(20), 24),
-            Self::From2_20 => (64, false, 12, 20, Some(24), 32),
-            Self::From2_24 => (64, true, 16, 32, Some(36), 40),
-            Self::From2_30 => (64, true, 16, 48, Some(52), 56),
+        let (bytes, wide_size, key, keys, count, tag, index) = match self {
+            Self::From2_8 => (32, false, 16, 1, 20, None, 12),
+            Self::From2_12 => (32, false, 12, 1, 16, Some(20), 24),
+            Self::From2_20 => (64, false, 12, 2, 20, Some(24), 32),
+            Self::From2_24 => (64, true, 16, 4, 32, Some(36), 40),
+            Self::From2_30 => (64, true, 16, 8, 48, Some(52), 56),
         };
-        Fields { bytes, wide_size, key, count, tag, index, wide_index: !matches!(self, Self::From2_8) }
+        Fields { bytes, wide_size, key, keys, count, tag, index, wide_index: !matches!(self, Self::From2_8) }
     }
 
     /// Bytes of one element.
     #[must_use]
     pub const fn element_bytes(self) -> u32 {
         self.fields().bytes
+    }
+
+    /// Bytes from the elements with one index to those with the next, in the sender's memory.
+    #[must_use]
+    pub const fn slot_bytes(self) -> u32 {
+        match self {
+            Self::From2_8 => self.element_bytes(),
+            _ => self.element_bytes() * ELEMENTS_LIMIT,
+        }
+    }
+
+    /// The last WRITE of several elements carries their lengths.
+    #[must_use]
+    pub const fn writes_lengths(self) -> bool {
+        matches!(self, Self::From2_20 | Self::From2_24 | Self::From2_30)
     }
 }
 
@@ -96,8 +128,8 @@ pub struct Element {
     pub address: u64,
     /// Room at the address, in bytes.
     pub size_bytes: u64,
-    /// Key of the first device.
-    pub r_key: u32,
+    /// Keys by device of the receiver; 0 where it has none. The RETH of the data names the one of its device.
+    pub r_keys: [u32; DEVICES_LIMIT],
     /// As [`Cts::rank`], of this element.
     pub rank: Option<u32>,
 }
@@ -152,31 +184,82 @@ fn element(release: Release, element: &[u8]) -> Option<(Element, u32, u64)> {
         && size_bytes < SIZE_LIMIT_BYTES
         && (1..INDEX_LIMIT).contains(&index)
         && rank.is_none_or(|rank| rank < RANK_LIMIT);
-    let element = Element { address, size_bytes, r_key: word(fields.key)?, rank };
+    let mut r_keys = [0; DEVICES_LIMIT];
+    for (device, key) in r_keys.iter_mut().enumerate().take(fields.keys) {
+        *key = word(fields.key + 4 * device)?;
+    }
+    let element = Element { address, size_bytes, r_keys, rank };
     plausible.then_some((element, word(fields.count)?, index))
 }
 
-/// Length in bytes of the data that a WRITE with immediate data completes.
-///
-/// `immediate` is the word as a number (big-endian on the wire). With one request it is the length; with several, `payload` holds
-/// the `dma_bytes` = 4 bytes per request of their lengths. `None` where these were not captured. In 2.30's matching by request id the
-/// immediate word is that id, and this number means nothing.
-#[must_use]
-pub fn completion_bytes(immediate: u32, requests: u32, payload: &[u8], dma_bytes: u32) -> Option<u64> {
-    if requests <= 1 {
-        return Some(u64::from(immediate));
+/// What the immediate data of a message of one element say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Immediate {
+    /// The length of the message, least significant byte first: up to 2.28.
+    LittleEndian,
+    /// The same, most significant byte first: 2.29 and later.
+    BigEndian,
+    /// The number of the message, from 0: 2.29.7 and later, where the receiver matches by number
+    /// (`NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME`, port failover).
+    Number,
+}
+
+impl Immediate {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::LittleEndian, Self::BigEndian, Self::Number];
+
+    /// The length that `word` states, which is the immediate data read with the most significant byte first.
+    #[must_use]
+    pub const fn length_bytes(self, word: u32) -> Option<u32> {
+        match self {
+            Self::LittleEndian => Some(word.swap_bytes()),
+            Self::BigEndian => Some(word),
+            Self::Number => None,
+        }
     }
-    if requests > ELEMENTS_LIMIT || dma_bytes != requests * 4 {
+
+    /// True if this may be how `word` is to be read: a queue pair has written `share_bytes`, which are not 0, at `offset` of the element with this
+    /// index.
+    #[must_use]
+    pub fn is_consistent(self, word: u32, index: u64, offset: u64, share_bytes: u64) -> bool {
+        match self.length_bytes(word) {
+            // Before 2.12.10 shares were not aligned.
+            Some(bytes) => {
+                is_share(bytes.into(), offset, share_bytes, true)
+                    || self == Self::LittleEndian && is_share(bytes.into(), offset, share_bytes, false)
+            }
+            None => u64::from(word) == index.wrapping_sub(1) % u64::from(u32::MAX),
+        }
+    }
+}
+
+/// True if one of several queue pairs, or the only one, would write `share_bytes`, which are not 0, at `offset` of a message of `message_bytes`.
+#[must_use]
+pub fn is_share(message_bytes: u64, offset: u64, share_bytes: u64, is_aligned: bool) -> bool {
+    let Some(left) = message_bytes.checked_sub(offset).filter(|left| share_bytes <= *left) else { return false };
+    let step = |queue_pairs: u64| {
+        let even = message_bytes.div_ceil(queue_pairs);
+        if is_aligned { even.next_multiple_of(SHARE_ALIGNMENT_BYTES) } else { even.max(SHARE_MINIMUM_BYTES) }
+    };
+    let fits = |step: u64| offset.is_multiple_of(step) && share_bytes == left.min(step);
+    offset == 0 && left == share_bytes || (2..=QUEUE_PAIRS_LIMIT).map(step).any(fits)
+}
+
+/// The lengths in bytes of a message of several elements, which its last WRITE carries: `dma_bytes` of payload. `None` where it is none, or
+/// was not captured whole.
+pub fn lengths(payload: &[u8], dma_bytes: u32) -> Option<impl Iterator<Item = u32> + '_> {
+    if !dma_bytes.is_multiple_of(4) || !(2..=ELEMENTS_LIMIT).contains(&(dma_bytes / 4)) {
         return None;
     }
     let (lengths, _) = payload.get(..dma_bytes as usize)?.as_chunks::<4>();
-    Some(lengths.iter().map(|&length| u64::from(u32::from_le_bytes(length))).sum())
+    Some(lengths.iter().map(|length| u32::from_le_bytes(*length)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::mpi::noise;
+    use alloc::format;
     use alloc::vec::Vec;
 
     /// Constructed from the table of the layouts: elements of 4 MiB for rank 5, WRITE number 9.
@@ -248,7 +331,8 @@ mod tests {
             assert_eq!(elements.len(), count as usize);
             let last = elements.last().unwrap();
             assert_eq!(last.address, 0x7F00_0000_0000 + u64::from(count - 1) * 0x100_0000);
-            assert_eq!((last.size_bytes, last.r_key, last.rank), (4 << 20, 0xABCD, found.rank));
+            assert_eq!((last.size_bytes, last.rank), (4 << 20, found.rank));
+            assert_eq!(last.r_keys, [0xABCD, 0, 0, 0, 0, 0, 0, 0]);
         }
     }
 
@@ -276,13 +360,71 @@ mod tests {
         }
     }
 
+    /// Each key where the table has it.
     #[test]
-    fn completions() {
-        assert_eq!(completion_bytes(7, 1, &[], 0), Some(7));
-        assert_eq!(completion_bytes(0, 2, &[1, 0, 0, 0, 0, 1, 0, 0], 8), Some(257));
-        assert_eq!(completion_bytes(0, 2, &[1, 0, 0, 0, 0, 1, 0], 8), None);
-        assert_eq!(completion_bytes(0, 2, &[0; 12], 12), None);
-        assert_eq!(completion_bytes(0, u32::MAX, &[], u32::MAX), None);
+    fn keys_of_several_devices() {
+        for (release, key, keys) in [
+            (Release::From2_8, 16, 1),
+            (Release::From2_12, 12, 1),
+            (Release::From2_20, 12, 2),
+            (Release::From2_24, 16, 4),
+            (Release::From2_30, 16, 8),
+        ] {
+            let mut payload = write(release, 1);
+            for device in 0..keys {
+                payload[key + 4 * device] = device as u8 + 1;
+                payload[key + 4 * device + 1..][..3].fill(0);
+            }
+            let element = cts(&payload, release.element_bytes()).unwrap().elements().next().unwrap();
+            let expected: Vec<u32> = (1..=8).map(|key| if key <= keys as u32 { key } else { 0 }).collect();
+            assert_eq!(element.r_keys, expected[..], "{release:?}");
+        }
+    }
+
+    #[test]
+    fn lengths_of_several_elements() {
+        let of = |payload: &[u8], dma_bytes| lengths(payload, dma_bytes).map(|lengths| lengths.collect::<Vec<_>>());
+        assert_eq!(of(&[1, 0, 0, 0, 0, 1, 0, 0], 8), Some(alloc::vec![1, 256]));
+        assert_eq!(of(&[1, 0, 0, 0, 0, 1, 0], 8), None, "not captured");
+        assert_eq!(of(&[0; 40], 36), None, "more than there can be");
+        assert_eq!(of(&[0; 40], 4), None, "one");
+        assert_eq!(of(&[0; 40], 10), None, "no multiple");
+        assert_eq!(of(&[], u32::MAX), None);
+    }
+
+    /// The split as the sources have it: ceil(size / n), up to the next multiple of 128 since 2.12.10, at least 8 before.
+    #[test]
+    fn shares_of_a_message() {
+        for (is_aligned, queue_pairs) in [true, false].into_iter().flat_map(|is| [1, 2, 3, 4, 8, 128].map(|n| (is, n)))
+        {
+            for bytes in [1u64, 7, 8, 100, 128, 129, 1000, 4096, 8193, 300_000, 1 << 20, 4 << 20] {
+                let even = bytes.div_ceil(queue_pairs);
+                let step = if is_aligned { even.div_ceil(128) * 128 } else { even.max(8) };
+                let mut offset = 0;
+                while offset < bytes {
+                    let share = step.min(bytes - offset);
+                    let case = format!("{bytes} over {queue_pairs}: {share} at {offset}");
+                    assert!(is_share(bytes, offset, share, is_aligned), "{case}");
+                    assert!(share == 1 || !is_share(bytes, offset + 1, share, is_aligned), "{case}");
+                    offset += share;
+                }
+            }
+        }
+        assert!(!is_share(1000, 0, 1001, true) && !is_share(1000, 0, 600, true) && !is_share(1000, 100, 512, true));
+        assert!(!is_share(u64::MAX, 1, 5, true) && !is_share(0, 1, 1, false));
+    }
+
+    /// A length is not taken for one of the other byte order, as no connection has so many queue pairs.
+    #[test]
+    fn byte_order_of_the_immediate_data() {
+        for (bytes, share) in
+            [(8u32, 8u64), (1000, 512), (8193, 4224), (65536, 32768), (1 << 20, 1 << 20), (300_000, 150_016)]
+        {
+            let consistent = |word: u32| Immediate::ALL.map(|read| read.is_consistent(word, 77, 0, share));
+            assert_eq!(consistent(bytes), [false, true, false], "{bytes}");
+            assert_eq!(consistent(bytes.swap_bytes()), [true, false, false], "{bytes}");
+            assert_eq!(consistent(76), [false, false, true], "{bytes}");
+        }
     }
 
     #[test]

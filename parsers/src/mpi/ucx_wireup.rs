@@ -124,19 +124,39 @@ pub struct Wireup<'a> {
     pub address: &'a [u8],
 }
 
-/// All numbers that may be queue pairs in a worker's address (three bytes, little-endian), whatever
-/// they are.
+/// The queue pairs of a worker's endpoint, one for each lane, as its address lists them.
 ///
-/// The address has parts that vary with the release, so this is a search: numbers with two bytes of
-/// zero, as of fresh adapters, may be found by chance, and only the absence of a number is certain.
-pub fn qpns(address: &[u8]) -> impl Iterator<Item = Qpn> + '_ {
+/// An endpoint address of the RC and DC transports stands between its length and the lane that it is for (`address.c`,
+/// `uct_rc_ep_address_t`), recorded with UCX 1.13 and 1.18:
+///
+/// ```text
+/// 04 00 5d0000 80        length 4, flags, queue pair 0x5D, lane 0 and "last"
+/// ```
+/// Releases before 1.11 have no flags: the queue pair comes first. Parts in front vary with the release, so entries are
+/// searched for by this shape.
+pub fn lanes(address: &[u8]) -> impl Iterator<Item = Qpn> + '_ {
     // Before the lists stand the byte of flags and the worker's id.
     const LISTS: usize = 9;
     let lists = address.get(LISTS..).unwrap_or_default();
-    lists.windows(3).filter_map(|window| {
-        let &[low, middle, high] = window.first_chunk()?;
-        Some(Qpn::new(u32::from_le_bytes([low, middle, high, 0])))
-    })
+    (0..lists.len()).filter_map(move |at| entry(&lists[at..]))
+}
+
+/// The queue pair of an entry that starts here, if one does.
+fn entry(rest: &[u8]) -> Option<Qpn> {
+    const LENGTH_MASK: u8 = 0x3F;
+    const LAST: u8 = 0x80;
+    const LANES: u8 = 16;
+    const LONGEST: u8 = 16;
+    let (length, rest) = rest.split_first()?;
+    let length = length & LENGTH_MASK;
+    let lane = rest.get(usize::from(length))?;
+    if !(4..=LONGEST).contains(&length) || lane & !LAST >= LANES {
+        return None;
+    }
+    // Flags are a few low bits; a queue pair number in their place has more.
+    let has_flags = rest.first().is_some_and(|flags| *flags < 4);
+    let [low, middle, high] = bytes(rest, usize::from(has_flags))?;
+    Some(Qpn::new(u32::from_le_bytes([low, middle, high, 0]))).filter(|qpn| !qpn.is_management())
 }
 
 /// A wire-up message; `id_at` is where the active message id stands in the payload: 0 with the verbs transports of RC and DC, 1 with
@@ -243,10 +263,9 @@ mod tests {
         datagram.extend(WIREUP_UD);
         let message = wireup_datagram(&datagram).unwrap();
         assert_eq!((message.kind, message.sender_endpoint), (2, 0x7FD1_5EE2_40B0));
-        // 74 bytes, of which 20 come before the address and 4 (the queue pair and one more) end it.
-        // Byte 70 of the message, behind the 20 of its header and the 9 before the lists.
-        assert_eq!(qpns(message.address).position(|qpn| qpn == Qpn::new(0x60)), Some(74 - 4 - 20 - 9));
-        assert!(qpns(message.address).all(|qpn| qpn != Qpn::new(0x1234)));
+        assert!(lanes(message.address).any(|qpn| qpn == Qpn::new(0x60)));
+        // The same number elsewhere in the address is none of a lane: here as the last bytes of an IPv4 address.
+        assert!(lanes(message.address).all(|qpn| qpn != Qpn::new(0x0100_4d)));
     }
 
     #[test]

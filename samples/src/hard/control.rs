@@ -94,9 +94,8 @@ fn ucx_datagram(payload: &mut [u8], names: &Names<'_>) {
             }
             addresses(payload, names.addresses);
         }
-        Some(ucx_wireup::ControlKind::Reply { .. }) => {}
         None if ucx_wireup::wireup_datagram(payload).is_some() => wireup(&mut payload[NETH_BYTES..], names),
-        None => {}
+        Some(ucx_wireup::ControlKind::Reply { .. }) | None => {}
     }
 }
 

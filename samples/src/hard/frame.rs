@@ -35,7 +35,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The packet of a record; `None` where the record holds none, or is truncated before its payload.
+    /// The packet of a record; `None` where the record holds none or is truncated inside the BTH.
     #[must_use]
     pub fn read(link_type: LinkType, record: &Record) -> Option<Self> {
         let Ok(Located::Infiniband(location)) = locate(link_type, &record.data, record.original_bytes) else {

@@ -67,7 +67,8 @@ pub fn thin(
 pub fn lose(recording: &Recording, per_mille: u64, burst: u64, random: &mut Random) -> Recording {
     let burst = burst.max(1);
     let mut is_lost = false;
-    // Two states with geometric lengths: a burst ends with 1/burst and begins as often as the share of losses takes.
+    // Two states with geometric lengths. A burst ends with probability 1/burst, and begins as often
+    // as the share of losses requires.
     let begin_ppm = per_mille * 1_000_000 / burst / (1000 - per_mille.min(999));
     keep(recording, |_, _| {
         is_lost = if is_lost { random.below(burst) != 0 } else { random.below(1_000_000) < begin_ppm };

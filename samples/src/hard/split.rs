@@ -26,7 +26,8 @@ pub fn rotate(recording: &Recording, cuts: &[usize], overlap: usize) -> Vec<Reco
     starts.zip(ends).map(|range| recording.with(part(range))).collect()
 }
 
-/// Moves the first record of every file but the first `early_ns` before the last of the file before.
+/// Gives the first record of every file but the first a time `early_ns` before the last record of
+/// the file before.
 #[must_use]
 pub fn disorder(parts: &[Recording], early_ns: u64) -> Vec<Recording> {
     let mut parts = parts.to_vec();

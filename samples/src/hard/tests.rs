@@ -97,7 +97,8 @@ fn thinning_keeps_one_in_k() {
         let thinned = partial::thin(std::slice::from_ref(&sink), 2, 5, (unit, Choice::Periodic), &mut random);
         assert_eq!(thinned[0].records.len(), kept, "{unit:?}");
         let found = transmissions(&thinned, 2);
-        // 80 records in pairs: every fifth record is of eight pairs twice over, every fifth pair is whole.
+        // Of 40 transmissions every fifth is kept with both copies; of 80 records no two are
+        // copies.
         let whole = found.copy[0].iter().filter(|copy| **copy == 1).count();
         assert_eq!(whole, if unit == Unit::Transmission { 8 } else { 0 }, "{unit:?}");
     }
@@ -168,8 +169,8 @@ fn new_names_stand_in_every_header_with_valid_check_sums() {
     for link_type in [LinkType::ERF, LinkType::ETHERNET] {
         let [client, server] = ends(link_type);
         let renamed: [(Endpoint, u32); 2] = match link_type {
-            LinkType::ERF => [(lid(33), 0xABCDEF), (lid(34), 0x10)],
-            _ => [(Endpoint::from_ipv4([10, 78, 0, 1]), 0xABCDEF), (Endpoint::from_ipv4([10, 78, 0, 2]), 0x10)],
+            LinkType::ERF => [(lid(33), 0xAB_CDEF), (lid(34), 0x10)],
+            _ => [(Endpoint::from_ipv4([10, 78, 0, 1]), 0xAB_CDEF), (Endpoint::from_ipv4([10, 78, 0, 2]), 0x10)],
         };
         let rewrite = Rewrite {
             ends: HashMap::from([(client, renamed[0]), (server, renamed[1])]),

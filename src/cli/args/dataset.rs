@@ -13,7 +13,7 @@ pub(in crate::cli) struct Dataset {
     /// Write the messages to their own place in this folder, a dataset of Parquet files that many calls share, and nothing to standard output
     #[arg(id = "dataset", long, value_name = "FOLDER", conflicts_with_all = ["format", "parquet"])]
     pub(in crate::cli) folder: Option<PathBuf>,
-    /// A column of the dataset that all messages of this call have, such as job=4711; may be given several times, in the same order in each call
+    /// A column of the dataset that all messages of this call have, such as `slurm_job=4711`; may be given several times, in the same order in each call
     #[arg(long, value_name = "KEY=VALUE", requires = "dataset", value_parser = partition)]
     pub(in crate::cli) partition: Vec<(String, String)>,
     /// Messages of a file of the dataset, at most
@@ -37,7 +37,7 @@ impl Dataset {
 
 /// Names and values that are folders as they are: readers take `%` and `/` for something else.
 fn partition(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, such as job=4711")?;
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, such as slurm_job=4711")?;
     let is_key = key.starts_with(|one: char| one.is_ascii_lowercase())
         && key.chars().all(|one| one.is_ascii_lowercase() || one.is_ascii_digit() || one == '_');
     if !is_key {

@@ -1,6 +1,6 @@
 //! What can be typed behind `ibscope latency`.
 
-use super::{ByArg, Figures, Reading, bin_ns};
+use super::{ByArg, Figures, Reading, Scope, bin_ns};
 use crate::model::link::Speed;
 use crate::report::latency::INTERVALS;
 use clap::builder::PossibleValuesParser;
@@ -14,6 +14,8 @@ pub(in crate::cli) struct Latency {
     pub(in crate::cli) inputs: Vec<PathBuf>,
     #[command(flatten)]
     pub(in crate::cli) reading: Reading,
+    #[command(flatten)]
+    pub(in crate::cli) scope: Scope,
     /// Keep pairs of these apart [default: all together]
     #[arg(long, value_enum)]
     pub(in crate::cli) by: Option<ByArg>,

@@ -1,6 +1,6 @@
 //! What can be typed behind `ibscope trace`.
 
-use super::Reading;
+use super::{Reading, Scope};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -11,6 +11,8 @@ pub(in crate::cli) struct Trace {
     pub(in crate::cli) inputs: Vec<PathBuf>,
     #[command(flatten)]
     pub(in crate::cli) reading: Reading,
+    #[command(flatten)]
+    pub(in crate::cli) scope: Scope,
     /// Write to this file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(in crate::cli) output: Option<PathBuf>,

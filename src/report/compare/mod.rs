@@ -25,9 +25,9 @@ use super::latency::{Apart, Key, latencies};
 use super::matrix::{self, Cell, Selection};
 use super::rates::{self, VALUES};
 use super::totals::Totals;
-use super::who::{By, Label};
+use super::who::{By, Jobs, Label};
 use crate::model::profile::Traffic;
-use crate::model::{Histogram, Profile};
+use crate::model::{Histogram, JobRank, Profile};
 use ibscope_parsers::Endpoint;
 use intervals::{Bounds, bounds, share_longer};
 use std::collections::BTreeMap;
@@ -231,7 +231,8 @@ fn totals(profiles: [&Profile; 2], placements: &Placements) -> Vec<Pairing> {
         Some(last.abs_diff(first) as f64)
     };
     let ranks = profiles.map(|profile| {
-        let ranks: std::collections::BTreeSet<u32> = profile.ranks.iter().map(|row| row.rank).collect();
+        let ranks: std::collections::BTreeSet<(u32, u32)> =
+            profile.ranks.iter().map(|row| (row.job, row.rank)).collect();
         Some(ranks.len() as u64)
     });
     let on_one_node = placements.pairs_on_one_node;
@@ -258,6 +259,9 @@ pub fn pairs(profiles: [&Profile; 2], by: By, selection: Selection) -> Vec<PairT
     let name = |endpoint: &Endpoint| profiles.iter().find_map(|profile| profile.names.get(endpoint).cloned());
     let label = |label: &Label| match label {
         Label::Endpoint(endpoint, _) => Label::Endpoint(*endpoint, name(endpoint)),
+        // The job of each side has a number of its own.
+        Label::Rank(JobRank { rank, .. }, Jobs::One) => Label::only(*rank),
+        Label::Unknown(_, Jobs::One) => Label::Unknown(1, Jobs::One),
         other => other.clone(),
     };
     let mut table: BTreeMap<(Label, Label), [Cell; 2]> = BTreeMap::new();

@@ -283,10 +283,12 @@ pub fn json(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
         |pair| json!({ "src": pair.pair.0.to_string(), "dst": pair.pair.1.to_string(), "values": all(&pair.values()) }),
     );
     let times = comparison.times.iter().map(|times| {
-        let mut object = Value::Object(times.key.json());
-        object["samples"] = json!(times.samples);
-        object["longer_in_b"] = json!(times.longer_in_b);
-        object["quantiles"] = json!(all(&times.quantiles));
+        let mut object = times.key.json();
+        // All pairs are together, of whatever job.
+        object.remove("job");
+        object.insert("samples".to_owned(), json!(times.samples));
+        object.insert("longer_in_b".to_owned(), json!(times.longer_in_b));
+        object.insert("quantiles".to_owned(), json!(all(&times.quantiles)));
         object
     });
     let moved = comparison.placements.moved.iter();

@@ -173,6 +173,7 @@ fn title(matrix: &Matrix, unit: Unit) -> String {
     let selection = match matrix.selection {
         Selection::P2p => ", point-to-point,",
         Selection::Collective => ", collective,",
+        Selection::OneSided => ", one-sided,",
         Selection::All => "",
     };
     match unit {

@@ -6,7 +6,7 @@ mod latency;
 use super::series::Series;
 use super::*;
 use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Repeats, SizeRow, TimelineRow, Traffic};
-use crate::model::{Kind, Profile, SizeClass, SizeOf, SizeSums};
+use crate::model::{Kind, Nodes, Profile, SizeClass, SizeOf, SizeSums};
 use crate::report::By;
 use crate::report::Label;
 use crate::report::matrix::{Cell, Selection};
@@ -31,7 +31,7 @@ fn bytes(mpi_bytes: u64) -> Cell {
 
 fn matrix(labels: Vec<Label>, cells: &[((u32, u32), Cell)]) -> Matrix {
     let cells: BTreeMap<_, _> = cells.iter().copied().collect();
-    Matrix { by: By::Rank, selection: Selection::P2p, labels, cells }
+    Matrix { by: By::Rank, selection: Selection::P2p, labels, cells, jobs: Vec::new(), nodes: Nodes::default() }
 }
 
 fn matrix_svg(matrix: &Matrix, unit: Unit) -> Result<String, ReportError> {

@@ -47,6 +47,7 @@ impl Panels {
             (By::Rank, Selection::All) => "MPI messages",
             (_, Selection::P2p) => "point-to-point messages",
             (_, Selection::Collective) => "collective messages",
+            (_, Selection::OneSided) => "messages of one-sided operations",
         };
         let title = format!("Wire bytes by sending {}, and {selection}", sender(timeline.by));
         Self::new(title, series, wire, messages)

@@ -42,7 +42,7 @@ const COLUMNS: [&str; 12] = [
     "retransmitted_payload_bytes",
 ];
 /// And behind them.
-const DERIVED: [&str; 2] = ["requests_per_ack", "cnp_slowdown"];
+const BEHIND: [&str; 3] = ["requests_per_ack", "cnp_slowdown", "job"];
 
 fn totals(profile: &Profile) -> (Health, Repeats) {
     let (mut health, mut repeats) = (Health::default(), Repeats::default());
@@ -229,7 +229,7 @@ fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<(&'static str, Stri
 
 /// One line per connection with something to say: the connection, its repeats, and the columns of [`Health`].
 pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{},{},{}", COLUMNS.join(","), Health::COLUMNS.join(","), DERIVED.join(","))?;
+    writeln!(out, "{},{},{}", COLUMNS.join(","), Health::COLUMNS.join(","), BEHIND.join(","))?;
     for row in rows(profile) {
         let values: Vec<String> = cells(&row).iter().map(|(_, value)| text(value)).collect();
         writeln!(out, "{}", values.join(","))?;
@@ -278,12 +278,12 @@ fn cells(row: &Row<'_>) -> Vec<Cell> {
         json!(row.connection.dest_qp.value()),
     ];
     let own = COLUMNS.into_iter().zip(values);
-    let derived = [row.requests_per_ack, slowdown(&row.health)];
     // Three digits are more than such a number is good for.
-    let derived = derived.map(|value| value.map_or(Value::Null, |value| json!((value * 1000.0).round() / 1000.0)));
+    let derived = |value: Option<f64>| value.map_or(Value::Null, |value| json!((value * 1000.0).round() / 1000.0));
+    let behind = [derived(row.requests_per_ack), derived(slowdown(&row.health)), json!(row.ranks.0.job())];
     own.chain(repeats_cells(&row.repeats()))
         .chain(health_cells(&row.health))
-        .chain(DERIVED.into_iter().zip(derived))
+        .chain(BEHIND.into_iter().zip(behind))
         .collect()
 }
 

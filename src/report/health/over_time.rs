@@ -3,6 +3,7 @@
 use crate::model::{Kind, Profile};
 use crate::report::ReportError;
 use crate::report::columns::columns;
+use crate::report::csv::job;
 use crate::report::units::{duration, group, seconds_since};
 use crate::report::who::{By, Label, Who};
 use serde_json::json;
@@ -109,11 +110,11 @@ pub fn over_time_table(repeats: &Retransmissions) -> String {
     format!("packets sent again, {which}; time in s from the first packet\n{}\n", table.trim_fmt())
 }
 
-/// `time_ns,src,packets,repeated_packets`: a row for each bin and sender with packets.
+/// `time_ns,src,packets,repeated_packets,job`: a row for each bin and sender with packets.
 pub fn over_time_csv(repeats: &Retransmissions, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "time_ns,src,packets,repeated_packets")?;
+    writeln!(out, "time_ns,src,packets,repeated_packets,job")?;
     for RepeatedBin { time_ns, src, packets, repeated_packets } in &repeats.bins {
-        writeln!(out, "{time_ns},{src},{packets},{repeated_packets}")?;
+        writeln!(out, "{time_ns},{},{packets},{repeated_packets},{}", src.without_job(), job(src))?;
     }
     Ok(())
 }
@@ -122,7 +123,7 @@ pub fn over_time_csv(repeats: &Retransmissions, out: &mut dyn Write) -> io::Resu
 pub fn over_time_json(repeats: &Retransmissions, out: &mut dyn Write) -> io::Result<()> {
     let row = |bin: &RepeatedBin| {
         json!({
-            "time_ns": bin.time_ns, "src": bin.src.to_string(), "packets": bin.packets,
+            "time_ns": bin.time_ns, "src": bin.src.without_job(), "job": bin.src.job(), "packets": bin.packets,
             "repeated_packets": bin.repeated_packets,
         })
     };

@@ -12,11 +12,11 @@ const MOST_ROWS: usize = 200;
 
 /// A row of labels, the middle of a bucket in nanoseconds, and how many times are in it, for each bucket that is not empty.
 pub fn bucket_csv(latencies: &BTreeMap<Key, Histogram>, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{LABELS},ns,count")?;
+    writeln!(out, "{LABELS},ns,count,job")?;
     for (key, times) in latencies {
-        let labels = key.csv();
+        let (labels, job) = (key.csv(), key.job());
         for (ns, count) in times.values() {
-            writeln!(out, "{labels},{ns},{count}")?;
+            writeln!(out, "{labels},{ns},{count},{job}")?;
         }
     }
     Ok(())

@@ -3,6 +3,8 @@
 use super::{Key, size};
 use crate::model::Histogram;
 use crate::report::columns::columns;
+use crate::report::csv::ends;
+use crate::report::json;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -13,27 +15,22 @@ impl Key {
     /// Its fields as in [`LABELS`]; `src` and `dst` are empty where all pairs are together, `from_bytes` where all sizes are.
     pub(in crate::report) fn csv(&self) -> String {
         let from_bytes = self.from_bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
-        let (src, dst) = self.pair.as_ref().map(|(src, dst)| (src.to_string(), dst.to_string())).unwrap_or_default();
+        let [src, dst, _] = ends(self.pair.as_ref());
         format!("{},{},{from_bytes},{src},{dst}", self.interval, self.verb)
+    }
+
+    /// The column `job`, behind all others; empty as `src` is.
+    pub(in crate::report) fn job(&self) -> String {
+        let [.., job] = ends(self.pair.as_ref());
+        job
     }
 
     /// The same as members of an object; null where they are empty in the csv.
     pub(in crate::report) fn json(&self) -> Map<String, Value> {
-        let [src, dst] = match &self.pair {
-            Some((src, dst)) => [src, dst].map(|label| json!(label.to_string())),
-            None => [Value::Null, Value::Null],
-        };
-        let from_bytes = json!(self.from_bytes);
-        [
-            ("interval", json!(self.interval)),
-            ("verb", json!(self.verb)),
-            ("from_bytes", from_bytes),
-            ("src", src),
-            ("dst", dst),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into_iter()
-        .collect()
+        let key =
+            [("interval", json!(self.interval)), ("verb", json!(self.verb)), ("from_bytes", json!(self.from_bytes))];
+        let members = key.into_iter().chain(json::ends(self.pair.as_ref()));
+        members.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 

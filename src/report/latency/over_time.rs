@@ -8,6 +8,8 @@ use crate::model::profile::{ConnectionRow, LatencyBin};
 use crate::model::{Histogram, Interval, Kind, Profile, TimingKey};
 use crate::report::ReportError;
 use crate::report::columns::columns;
+use crate::report::csv::ends;
+use crate::report::json;
 use crate::report::units::{duration, group, seconds_since, utc};
 use crate::report::who::{By, Label, Who};
 use serde_json::json;
@@ -229,7 +231,7 @@ impl OverTime {
         )
     }
 
-    /// `interval,src,dst,time_ns,samples,p10_ns,median_ns,p90_ns,p99_ns`; `src` and `dst` are empty where all pairs are together.
+    /// `interval,src,dst,time_ns,samples,p10_ns,median_ns,p90_ns,p99_ns,job`; `src`, `dst` and `job` are empty where all pairs are together.
     pub fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
         csv(
             "time_ns",
@@ -278,7 +280,7 @@ impl Surface {
         table(labels, &[labels.len() - 2, labels.len() - 1], rows)
     }
 
-    /// `interval,src,dst,from_bytes,from_rate,samples,p10_ns,median_ns,p90_ns,p99_ns`.
+    /// `interval,src,dst,from_bytes,from_rate,samples,p10_ns,median_ns,p90_ns,p99_ns,job`.
     pub fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
         let place = |key: &CellKey| format!("{},{}", key.from_bytes, key.from_rate);
         csv(
@@ -308,11 +310,12 @@ fn csv<'a>(
     rows: impl Iterator<Item = (&'a str, &'a Pair, String, &'a Histogram)>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    writeln!(out, "interval,src,dst,{place},{}", values(&Histogram::default()).map(|(name, _)| name).join(","))?;
+    let names = values(&Histogram::default()).map(|(name, _)| name).join(",");
+    writeln!(out, "interval,src,dst,{place},{names},job")?;
     for (interval, pair, place, times) in rows {
-        let (src, dst) = pair.as_ref().map(|(src, dst)| (src.to_string(), dst.to_string())).unwrap_or_default();
+        let [src, dst, job] = ends(pair.as_ref());
         let values = values(times).map(|(_, value)| number(value as f64)).join(",");
-        writeln!(out, "{interval},{src},{dst},{place},{values}")?;
+        writeln!(out, "{interval},{src},{dst},{place},{values},{job}")?;
     }
     Ok(())
 }
@@ -323,12 +326,9 @@ fn row_json(
     place: &[(&str, serde_json::Value)],
     times: &Histogram,
 ) -> serde_json::Map<String, serde_json::Value> {
-    let label = |label: Option<&Label>| json!(label.map(ToString::to_string));
-    let (src, dst) = (pair.as_ref().map(|(src, _)| src), pair.as_ref().map(|(_, dst)| dst));
     let mut row = serde_json::Map::new();
     row.insert("interval".to_owned(), json!(interval));
-    row.insert("src".to_owned(), label(src));
-    row.insert("dst".to_owned(), label(dst));
+    row.extend(json::ends(pair.as_ref()).map(|(name, value)| (name.to_owned(), value)));
     row.extend(place.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     row.extend(values(times).map(|(name, value)| (name.to_owned(), json!(value))));
     row

@@ -20,7 +20,7 @@ pub use collectives::Seen;
 pub use pattern::{Name, Pattern};
 pub use write::{collectives_csv, csv, json, matrices_csv, notes, table};
 
-use super::matrix::{Matrix, Selection};
+use super::matrix::{Counted, Matrix, Selection};
 use super::who::By;
 use crate::model::Profile;
 use crate::model::profile::Traffic;
@@ -135,7 +135,7 @@ pub fn phases(profile: &Profile, options: &Options) -> Phases {
         let bound = |number: i64| number.saturating_mul(step_ns).clamp(span_ns.0, span_ns.1);
         let (from_ns, to_ns) = (bound(first.number), bound(last.number.saturating_add(1)));
         let pattern = pattern::name(&Graph::new(&view, &pairs, steps));
-        let matrix = Matrix { by, selection: Selection::All, labels: Vec::new(), cells: BTreeMap::new() };
+        let matrix = Matrix::of(by, Selection::All, &BTreeMap::new());
         let traffic = Traffic::default();
         found.phases.push(Phase { from_ns, to_ns, traffic, has_mpi: false, matrix, pattern, collectives: Vec::new() });
     }
@@ -157,12 +157,13 @@ fn add_up(profile: &Profile, pairs: &Pairs, found: &mut Phases, phase_at: impl F
     let mut collectives = vec![BTreeMap::new(); found.phases.len()];
     for row in &profile.timeline {
         let (Some(pair), Some(index)) = (pairs.of(row.connection), phase_at(row.time_ns)) else { continue };
-        let has_mpi = profile.mpi_read && profile.connections[row.connection as usize].stack.is_some();
+        let connection = &profile.connections[row.connection as usize];
+        let counted = Counted::of(profile, connection, found.by, Selection::All);
         let phase = &mut found.phases[index];
         phase.traffic += row.traffic;
-        phase.has_mpi |= has_mpi;
+        phase.has_mpi |= counted.has_mpi;
         let cell: &mut super::matrix::Cell = cells[index].entry(pair).or_default();
-        cell.add(found.by, Selection::All, &row.traffic, has_mpi);
+        cell.add(counted, &row.traffic);
         if row.traffic.collective_messages > 0 {
             *collectives[index].entry(row.connection).or_default() += row.traffic.collective_messages;
         }

@@ -5,6 +5,7 @@ use super::{
 };
 use crate::model::{SizeClass, SizeOf, SizeSums};
 use crate::report::columns::columns;
+use crate::report::csv::ends;
 use crate::report::json::value;
 use crate::report::matrix::Unit;
 use crate::report::units::{
@@ -197,24 +198,26 @@ pub fn notes(rates: &Rates, wanted_window_ns: Option<i64>, unasked_bin_ns: Optio
 pub fn csv(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
     let names = VALUES.join(",");
     let per_second = VALUES.map(|name| format!("{name}_per_s")).join(",");
-    writeln!(out, "time_ns,src,dst,{names},{per_second}")?;
-    let everyone = (String::from(","), &rates.total);
-    let courses: Vec<(String, &Course)> = match rates.by {
-        None => vec![everyone],
-        Some(_) => rates.pairs.iter().map(|((src, dst), course)| (format!("{src},{dst}"), course)).collect(),
-    };
-    let mut courses: Vec<_> = courses.iter().map(|(pair, course)| (pair, *course, rates.bins(course))).collect();
+    writeln!(out, "time_ns,src,dst,{names},{per_second},job")?;
+    let mut courses: Vec<_> = courses(rates).map(|(pair, course)| (ends(pair), course, rates.bins(course))).collect();
     for _ in 0..rates.count() {
-        for (pair, course, bins) in &mut courses {
+        for ([src, dst, job], course, bins) in &mut courses {
             let Some((time_ns, sums)) = bins.next() else { continue };
             let known =
                 |index: usize, text: String| if course.known(index, 0).is_some() { text } else { String::new() };
             let values = texts(&sums, |index, sum| known(index, sum.to_string()));
             let rates = texts(&sums, |index, sum| known(index, rate(sum, rates.bin_ns).to_string()));
-            writeln!(out, "{time_ns},{pair},{values},{rates}")?;
+            writeln!(out, "{time_ns},{src},{dst},{values},{rates},{job}")?;
         }
     }
     Ok(())
+}
+
+/// What csv has rows of: all pairs together, or each pair.
+fn courses(rates: &Rates) -> impl Iterator<Item = (Option<&(Label, Label)>, &Course)> {
+    let total = rates.by.is_none().then_some((None, &rates.total));
+    let pairs = rates.pairs.iter().filter(|_| rates.by.is_some()).map(|(pair, course)| (Some(pair), course));
+    total.into_iter().chain(pairs)
 }
 
 fn texts(sums: &Values, text: impl Fn(usize, u64) -> String) -> String {
@@ -229,7 +232,10 @@ fn rate(sum: u64, bin_ns: i64) -> f64 {
 /// One object: what was asked for, and the course of everything and of each pair, with its bins as columns without gaps. Written as it is
 /// made: there may be millions of bins.
 pub fn json(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
-    let pairs = rates.pairs.iter().map(|((src, dst), course)| document(rates, course, [value(src), value(dst)]));
+    let pairs = rates
+        .pairs
+        .iter()
+        .map(|((src, dst), course)| document(rates, course, [value(src), value(dst), json!(src.job())]));
     let document = Document {
         bin_ns: rates.bin_ns,
         by: rates.by.map(|by| if by == By::Rank { "rank" } else { "endpoint" }),
@@ -239,7 +245,7 @@ pub fn json(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
         schema: "ibscope rates",
         shared_out: rates.is_shared_out(),
         to_ns: rates.span_ns.1,
-        total: self::document(rates, &rates.total, [Value::Null, Value::Null]),
+        total: self::document(rates, &rates.total, Default::default()),
         version: 1,
         window_ns: rates.window_ns,
     };
@@ -266,10 +272,12 @@ struct Document<'a> {
 #[derive(Serialize)]
 struct CourseDocument<'a> {
     bins: BTreeMap<&'static str, Option<Column<'a>>>,
-    /// Both ends are there for pairs alone.
+    /// Both ends and the job are there for pairs alone.
     #[serde(skip_serializing_if = "Value::is_null")]
     dst: Value,
     first_bin_ns: Option<i64>,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    job: Value,
     mean_per_s: BTreeMap<&'static str, Value>,
     peaks: BTreeMap<&'static str, Value>,
     sizes: Vec<Value>,
@@ -291,7 +299,7 @@ impl Serialize for Column<'_> {
     }
 }
 
-fn document<'a>(rates: &'a Rates, course: &'a Course, [src, dst]: [Value; 2]) -> CourseDocument<'a> {
+fn document<'a>(rates: &'a Rates, course: &'a Course, [src, dst, job]: [Value; 3]) -> CourseDocument<'a> {
     let known = |index: usize| course.known(index, 0).is_some();
     let values = |of: &dyn Fn(usize) -> Value| {
         let value = |(index, name)| (name, if known(index) { of(index) } else { Value::Null });
@@ -312,6 +320,7 @@ fn document<'a>(rates: &'a Rates, course: &'a Course, [src, dst]: [Value; 2]) ->
         bins: VALUES.into_iter().enumerate().map(column).collect(),
         dst,
         first_bin_ns: rates.bins(course).next().map(|(time_ns, _)| time_ns),
+        job,
         mean_per_s: values(&|index| json!(rates.mean(course.sums[index]))),
         peaks: values(&peak),
         sizes: course.sizes.iter().map(size).collect(),

@@ -9,6 +9,9 @@ use std::fmt::Write as _;
 
 /// Shades from the least traffic to the most, without colour.
 const SHADES: [char; 6] = ['.', '-', '=', '+', '#', '@'];
+/// Two ranks on one node, of which nothing was seen: without colour, and with.
+const ONE_NODE: char = 'o';
+const GRAY: u8 = 240;
 /// Colours of the legend.
 const STEPS: usize = 16;
 /// Most columns, and least.
@@ -23,13 +26,18 @@ pub(super) fn heat(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style
     let room = style.width.saturating_sub(margin + 2).clamp(NARROWEST, WIDEST);
     let block = count.div_ceil(room);
     let side = count.div_ceil(block);
-    let mut sums = vec![0u64; side * side];
+    let mut sums = vec![Sum::Value(0); side * side];
+    // In blocks, others share the cell.
+    for (row, column) in if block == 1 { matrix.one_node() } else { Vec::new() } {
+        sums[row as usize * side + column as usize] = Sum::OneNode;
+    }
     for (&(row, column), cell) in &matrix.cells {
-        if let Some(sum) = sums.get_mut(row as usize / block * side + column as usize / block) {
-            *sum = sum.saturating_add(cell.value(unit));
+        let value = cell.value(unit);
+        if let Some(sum) = sums.get_mut(row as usize / block * side + column as usize / block).filter(|_| value > 0) {
+            *sum = Sum::Value(sum.value().saturating_add(value));
         }
     }
-    let Some(colors) = ColorScale::new(sums.iter().copied()) else {
+    let Some(colors) = ColorScale::new(sums.iter().map(|sum| sum.value())) else {
         let _ = writeln!(text, "{what}: no traffic");
         return;
     };
@@ -40,7 +48,7 @@ pub(super) fn heat(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style
     if !receivers.is_empty() {
         let _ = writeln!(text, "{:>margin$} {receivers}", "");
     }
-    let lines: Vec<&[u64]> = sums.chunks(side).collect();
+    let lines: Vec<&[Sum]> = sums.chunks(side).collect();
     let rows = if style.color { 2 } else { 1 };
     for (index, line) in lines.chunks(rows).enumerate() {
         let name = names.get(index * rows * block).map_or("", String::as_str);
@@ -49,12 +57,15 @@ pub(super) fn heat(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style
             [above, below] => {
                 above.iter().zip(*below).for_each(|(above, below)| text.push_str(&halves(&colors, *above, *below)));
             }
-            [above] if style.color => above.iter().for_each(|above| text.push_str(&halves(&colors, *above, 0))),
+            [above] if style.color => {
+                above.iter().for_each(|above| text.push_str(&halves(&colors, *above, Sum::Value(0))));
+            }
             _ => line.iter().copied().flatten().for_each(|sum| text.push(shade(&colors, *sum))),
         }
         text.push('\n');
     }
-    legend(text, &colors, unit, style, margin);
+    let has_one_node = sums.contains(&Sum::OneNode);
+    legend(text, &colors, unit, style, margin, has_one_node);
 }
 
 /// Names of columns above them, as many as there is room for.
@@ -73,23 +84,48 @@ fn receivers(names: &[String], block: usize, side: usize) -> String {
     line
 }
 
+/// What stands in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sum {
+    Value(u64),
+    /// Nothing was seen of two ranks on one node.
+    OneNode,
+}
+
+impl Sum {
+    const fn value(self) -> u64 {
+        match self {
+            Self::Value(value) => value,
+            Self::OneNode => 0,
+        }
+    }
+}
+
 /// Two cells, one above the other.
-fn halves(colors: &ColorScale, above: u64, below: u64) -> String {
-    let color = |sum: u64| terminal(viridis(colors.share(sum)));
+fn halves(colors: &ColorScale, above: Sum, below: Sum) -> String {
+    let color = |sum: Sum| match sum {
+        Sum::Value(value) => terminal(viridis(colors.share(value))),
+        Sum::OneNode => GRAY,
+    };
+    const EMPTY: Sum = Sum::Value(0);
     match (above, below) {
-        (0, 0) => " ".to_owned(),
-        (above, 0) => format!("\x1b[38;5;{}m▀\x1b[0m", color(above)),
-        (0, below) => format!("\x1b[38;5;{}m▄\x1b[0m", color(below)),
+        (EMPTY, EMPTY) => " ".to_owned(),
+        (above, EMPTY) => format!("\x1b[38;5;{}m▀\x1b[0m", color(above)),
+        (EMPTY, below) => format!("\x1b[38;5;{}m▄\x1b[0m", color(below)),
         (above, below) => format!("\x1b[38;5;{};48;5;{}m▀\x1b[0m", color(above), color(below)),
     }
 }
 
-fn shade(colors: &ColorScale, sum: u64) -> char {
-    let step = (colors.share(sum) * (SHADES.len() - 1) as f64).round() as usize;
-    if sum == 0 { ' ' } else { SHADES[step.min(SHADES.len() - 1)] }
+fn shade(colors: &ColorScale, sum: Sum) -> char {
+    let step = |value: u64| (colors.share(value) * (SHADES.len() - 1) as f64).round() as usize;
+    match sum {
+        Sum::Value(0) => ' ',
+        Sum::Value(value) => SHADES[step(value).min(SHADES.len() - 1)],
+        Sum::OneNode => ONE_NODE,
+    }
 }
 
-fn legend(text: &mut String, colors: &ColorScale, unit: Unit, style: &Style, margin: usize) {
+fn legend(text: &mut String, colors: &ColorScale, unit: Unit, style: &Style, margin: usize, has_one_node: bool) {
     let scale = Scale::for_table(unit, colors.max);
     // A linear scale starts at nothing, a logarithmic one at the least that there is.
     let (kind, from) = if colors.log { ("logarithmic", colors.min) } else { ("linear", 0) };
@@ -103,6 +139,10 @@ fn legend(text: &mut String, colors: &ColorScale, unit: Unit, style: &Style, mar
         text.extend(SHADES);
     }
     let _ = writeln!(text, " to {}; blank: no traffic", scale.with_unit(colors.max));
+    if has_one_node {
+        let cell = if style.color { format!("\x1b[48;5;{GRAY}m \x1b[0m gray") } else { ONE_NODE.to_string() };
+        let _ = writeln!(text, "{:>margin$} {cell}: not on the wire, as both ranks are on the same node", "");
+    }
 }
 
 /// A number in front of its colour.

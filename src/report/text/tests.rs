@@ -1,7 +1,9 @@
 use super::*;
 use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Repeats, TimelineRow, Traffic};
 use crate::model::{Coverage, Kind, Profile};
-use crate::report::matrix::matrix;
+use crate::report::By;
+use crate::report::fixture::{self, two_jobs};
+use crate::report::matrix::{Selection, matrix};
 use crate::report::timeline::timeline;
 use crate::report::{csv, json};
 use ibscope_parsers::{Lid, Qpn};
@@ -197,4 +199,106 @@ fn the_summary_names_what_was_found() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
+}
+
+#[test]
+fn each_job_has_a_table_of_its_own() {
+    let table = matrix_table(&matrix(&two_jobs(), By::Rank, Selection::P2p), Unit::MpiBytes, &PLAIN);
+    let expected = "\
+job 1: Open MPI UCX rc_verbs, 2 ranks
+MPI bytes, point-to-point by rank in KiB, row = sender, column = receiver
+              0      1  total
+      0       ·    2.0    2.0
+      1       ·      ·      0
+  total       0    2.0    2.0
+
+ pair   messages  MPI bytes  payload bytes  wire bytes  packets  coverage
+ 0 → 1         2      2 000          3 000       4 000       10  complete
+
+job 2 (Slurm 4711): Open MPI UCX rc_verbs, 2 ranks
+MPI bytes, point-to-point by rank in KiB, row = sender, column = receiver
+                  0        1  unknown    total
+        0         ·      3.9        ·      3.9
+        1      ≥5.9        ·        ·     ≥5.9
+  unknown       7.8        ·        ·      7.8
+    total     ≥13.7      3.9        0    ≥17.6
+
+ pair         messages  MPI bytes  payload bytes  wire bytes  packets  coverage
+ unknown → 0         8      8 000         12 000      16 000       40  complete
+ 1 → 0               6      6 000          9 000      12 000       30  incomplete
+ 0 → 1               4      4 000          6 000       8 000       20  complete
+
+traffic of no job: 14.6 KiB payload, 19.5 KiB on the wire, 50 packets; `--by
+endpoint` shows between whom
+
+Messages and MPI bytes are those of the chosen traffic (p2p); payload, wire
+bytes and packets are all traffic of the pair.
+unknown: processes without a rank; `ibscope ranks` lists why, and --rankmap
+names them.
+≥ incomplete: packets or messages are missing, so the numbers are lower bounds
+(1 pair).
+
+missing from the capture of job 2:
+  1 → 0: 3 packets, 1 message
+";
+    assert_eq!(table, expected, "{table}");
+}
+
+#[test]
+fn with_one_job_there_is_no_heading_and_no_mark_where_all_is_complete() {
+    let mut profile = two_jobs();
+    profile.only_job(1).unwrap();
+    let table = matrix_table(&matrix(&profile, By::Rank, Selection::P2p), Unit::MpiBytes, &PLAIN);
+    let expected = "\
+MPI bytes, point-to-point by rank in KiB, row = sender, column = receiver
+              0      1  total
+      0       ·    2.0    2.0
+      1       ·      ·      0
+  total       0    2.0    2.0
+
+ pair   messages  MPI bytes  payload bytes  wire bytes  packets
+ 0 → 1         2      2 000          3 000       4 000       10
+
+Messages and MPI bytes are those of the chosen traffic (p2p); payload, wire
+bytes and packets are all traffic of the pair.
+";
+    assert_eq!(table, expected, "{table}");
+}
+
+#[test]
+fn one_coverage_of_all_pairs_is_one_sentence() {
+    let mut profile = two_jobs();
+    profile.only_job(1).unwrap();
+    profile.connections.iter_mut().for_each(|row| row.coverage.state = crate::model::profile::CoverageState::Sampled);
+    let table = matrix_table(&matrix(&profile, By::Rank, Selection::P2p), Unit::MpiBytes, &PLAIN);
+    assert!(!table.contains('~') && !table.contains("  coverage"), "{table}");
+    assert!(table.contains("Coverage of all pairs is sampled: the mirror sampled the packets"), "{table}");
+}
+
+#[test]
+fn ranks_on_one_node_are_not_on_the_wire() {
+    let mut profile = two_jobs();
+    // Rank 2 shares LID 9 with rank 0, ranks 1 and 3 two ports of one node.
+    profile.only_job(1).unwrap();
+    profile.ranks.extend([fixture::rank(1, 2, 9, Some(30)), fixture::rank(1, 3, 12, Some(31))]);
+    profile.connections.extend([
+        fixture::connection(Some(1), (9, 30), (12, 31), 1),
+        fixture::connection(Some(1), (12, 31), (9, 30), 1),
+    ]);
+    for port in ["10", "12"] {
+        profile.names.insert(port.parse().unwrap(), "node2".to_owned());
+    }
+    let table = matrix_table(&matrix(&profile, By::Rank, Selection::P2p), Unit::Packets, &PLAIN);
+    let cells: Vec<Vec<&str>> = table.lines().skip(2).take(4).map(|line| line.split_whitespace().collect()).collect();
+    let expected = [
+        ["0", "·", "10", "=", "·", "10"],
+        ["1", "·", "·", "·", "=", "0"],
+        ["2", "=", "·", "·", "10", "10"],
+        ["3", "·", "=", "10", "·", "10"],
+    ];
+    assert_eq!(cells, expected, "{table}");
+    assert!(table.contains("= not on the wire: the two ranks are on the same node."), "{table}");
+    // By endpoint nothing is hidden.
+    let table = matrix_table(&matrix(&profile, By::Endpoint, Selection::All), Unit::Packets, &PLAIN);
+    assert!(!table.contains("not on the wire"), "{table}");
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// Every run as it was recorded, in both forms.
 pub(super) fn complete(library: &Library, _: &mut Random, number: usize) -> Scene {
     let run = &library.jobs[number / 2 % library.jobs.len()];
-    let form = if number % 2 == 0 { Form::Sink } else { Form::Nodes };
+    let form = if number.is_multiple_of(2) { Form::Sink } else { Form::Nodes };
     Cast::of(run, form).scene(format!("{} {form:?}", run.name))
 }
 

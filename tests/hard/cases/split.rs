@@ -65,7 +65,8 @@ fn leaf(endpoint: Endpoint, leaves: usize) -> usize {
     (node + leaves - 1) % leaves
 }
 
-/// The sinks of leaf switches: of a sink its mirror copies dealt out, of ports those of the leaf merged.
+/// The sinks of leaf switches: the mirror copies of one sink dealt to the leaves, or the ports of
+/// each leaf merged.
 fn dealt(cast: &Cast, leaves: usize) -> Vec<Recording> {
     match cast.form {
         Form::Sink => split::by_leaf(&cast.files[0], leaves, |endpoint| leaf(endpoint, leaves)),
@@ -87,7 +88,7 @@ fn clocks(files: Vec<Recording>, most_s: u64, least_s: u64, random: &mut Random)
         let size_ns = (least_s * 1_000_000_000 + random.below((most_s - least_s) * 1_000_000_000)).cast_signed();
         let offset_ns = if random.below(2) == 0 { size_ns } else { -size_ns };
         let ppm = random.below(161).cast_signed() - 80;
-        about += &format!(", clock {index} off by {offset_ns} ns and {ppm} ppm");
+        about = format!("{about}, clock {index} off by {offset_ns} ns and {ppm} ppm");
         moved.push(combine::shift(&combine::drift(&file, ppm), offset_ns));
     }
     (moved, about)
@@ -127,7 +128,8 @@ pub(super) fn one_lossy(library: &Library, random: &mut Random, _: usize) -> Sce
 pub(super) fn concatenated(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (cast, about) = cast_in(library, random, Form::Nodes, |_| true);
     let files = vec![combine::concatenate(&cast.files)];
-    Scene { files, ..cast.scene(format!("{about}, ports one after the other")) }
+    // Times run backwards in the middle of the file: counts may be lower if that is marked.
+    Scene { files, complete: false, ..cast.scene(format!("{about}, ports one after the other")) }
 }
 
 /// One port of a sink, or one file of several, is delayed by up to a millisecond.

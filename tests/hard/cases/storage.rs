@@ -119,7 +119,7 @@ fn alone_talks(sink: &mut Cast, random: &mut Random) -> String {
     format!("{connections} connections of {name} alone")
 }
 
-/// Recorded NFS or NVMe over Fabrics beside a job, with other queue pairs than the job's.
+/// Recorded NFS or `NVMe` over Fabrics beside a job, with other queue pairs than the job's.
 pub(super) fn recorded(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (cast, about) = cast(library, random, is_plain);
     let storage = &library.storage[random.below(library.storage.len() as u64) as usize];

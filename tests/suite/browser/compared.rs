@@ -40,7 +40,7 @@ fn matrices([a, b]: &[PathBuf; 2], by: &str, selection: &str) -> BTreeMap<String
         let csv = result(&["matrix", "--by", by, "--traffic", selection, "--format", "csv"], &[place]);
         for line in csv.lines().skip(1) {
             let fields: Vec<&str> = line.split(',').collect();
-            let values = fields[2..].iter().map(|field| field.parse().expect("number")).collect();
+            let values = fields[2..7].iter().map(|field| field.parse().expect("number")).collect();
             pairs.entry(fields[..2].join(",")).or_insert_with(|| [vec![0; 5], vec![0; 5]])[side] = values;
         }
     }

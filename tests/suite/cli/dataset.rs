@@ -61,10 +61,10 @@ fn calls_write_side_by_side_and_the_next_replaces_its_own_alone() {
     let sinks = ["ompi-rc-notrace-mixed-4x1", "ompi-openib-notrace-mixed-4x1"].map(|name| runs::named(name).sink());
     // Captures of two sinks, alike in name, of one job.
     for sink in &sinks {
-        whole(&dataset, &["--partition", "job=4711", "--file-rows", "50"], sink);
+        whole(&dataset, &["--partition", "slurm_job=4711", "--file-rows", "50"], sink);
     }
     let jobs: Vec<PathBuf> =
-        fs::read_dir(dataset.join("job=4711")).expect("job").map(|one| one.expect("one").path()).collect();
+        fs::read_dir(dataset.join("slurm_job=4711")).expect("job").map(|one| one.expect("one").path()).collect();
     assert_eq!(jobs.len(), 2, "no scratch folder is left: {jobs:?}");
     let mut found: Vec<Vec<String>> = Vec::new();
     for place in &jobs {
@@ -95,7 +95,7 @@ fn calls_write_side_by_side_and_the_next_replaces_its_own_alone() {
         others.map(|path| (fs::read(&path).expect("read"), path)).collect::<Vec<_>>()
     };
     let before = others(files(&dataset));
-    whole(&dataset, &["--partition", "job=4711"], &sinks[0]);
+    whole(&dataset, &["--partition", "slurm_job=4711"], &sinks[0]);
     assert!(before.len() > 3 && others(files(&dataset)) == before);
     assert_eq!(files(own), [own.join("messages-00000.parquet"), own.join("notes.parquet.txt")]);
     assert!(lines(&files(own)[..1]) == csv(&sinks[0]));
@@ -122,11 +122,12 @@ fn what_is_no_dataset_is_refused() {
     for (more, says) in [
         (&["--partition", "job"][..], "KEY=VALUE"),
         (&["--partition", "Job=1"], "lower case"),
-        (&["--partition", "job=a/b"], "the value is to be"),
-        (&["--partition", "job="], "the value is to be"),
+        (&["--partition", "run=a/b"], "the value is to be"),
+        (&["--partition", "run="], "the value is to be"),
         (&["--partition", "tag=1"], "a column `tag` already"),
+        (&["--partition", "job=1"], "a column `job` already"),
         (&["--partition", "capture=1"], "a column `capture` already"),
-        (&["--partition", "job=1", "--partition", "job=2"], "has a key twice"),
+        (&["--partition", "run=1", "--partition", "run=2"], "has a key twice"),
         (&["--parquet", "x.parquet"], "cannot be used with"),
         (&["--format", "csv"], "cannot be used with"),
         (&["--file-rows", "0"], "0"),

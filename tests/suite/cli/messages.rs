@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 const HEADER: &str = "first_time_ns,last_time_ns,src_rank,dst_rank,src,dst,src_qp,dest_qp,psn,stack,protocol,moved_by,operation,\
-                      communicator_rank,context,tag,mpi_bytes,payload_bytes,wire_bytes,packets,complete";
+                      communicator_rank,context,tag,mpi_bytes,payload_bytes,wire_bytes,packets,complete,job";
 
 fn ran(arguments: &[&str], input: &Path) -> Ran {
     ibscope(arguments.iter().map(OsStr::new).chain([input.as_os_str()]))
@@ -127,7 +127,7 @@ fn collectives_add_up_to_the_matrix() {
         let arguments = ["collectives", "--by", by, "--format", "csv"];
         let csv = result(&arguments, &[&profile]);
         assert_eq!(csv, result(&arguments, &[&run.sink()]));
-        assert_eq!(csv.lines().next(), Some("operation,src,dst,messages,mpi_bytes"));
+        assert_eq!(csv.lines().next(), Some("operation,src,dst,messages,mpi_bytes,job"));
         let mut sums: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
         for row in rows(&csv) {
             let sum = sums.entry((row["src"].to_owned(), row["dst"].to_owned())).or_default();

@@ -1,4 +1,5 @@
-//! IP over InfiniBand (RFC 4391 and 4755): a 4-byte header with the `EtherType` before every IP packet.
+//! IP over InfiniBand (RFC 4391 and 4755): a 4-byte header with the `EtherType` before every IP
+//! packet.
 
 use ibscope_parsers::frame::LinkType;
 

@@ -1,4 +1,5 @@
-//! Lustre's network over InfiniBand (`o2iblnd-idl.h`): messages with a magic number, bulk data by RDMA WRITE.
+//! Lustre's network over InfiniBand (`o2iblnd-idl.h`): messages with a magic number, bulk data by
+//! RDMA WRITE.
 
 use ibscope_parsers::frame::LinkType;
 

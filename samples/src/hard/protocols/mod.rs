@@ -1,7 +1,8 @@
-//! Other protocols between the endpoints of a job, built packet by packet from their specifications.
+//! Other protocols between the endpoints of a job, built packet by packet from their
+//! specifications.
 //!
-//! Every function returns the packets once, in order of time, as their senders put them on the wire.
-//! [`mirrored`] makes of them what a sink sees that mirrors both ports.
+//! Every function returns the packets once, in order of time, as the senders put them on the wire.
+//! [`mirrored`] adds the second copy that a sink sees when it mirrors both ports.
 
 mod channel;
 mod ipoib;

@@ -74,16 +74,16 @@ fn cdb(command: &Command, random: &mut Random) -> [u8; 16] {
     cdb
 }
 
-/// SCSI RDMA Protocol (T10 SRP, `include/scsi/srp.h`): `SRP_CMD` begins with 2, `SRP_RSP` with 0xC0.
+/// SCSI RDMA Protocol (T10 SRP): `SRP_CMD` begins with 2, `SRP_RSP` with 0xC0.
 #[must_use]
 pub fn srp(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recording {
-    // Login travels in CM messages; the first SENDs ask for the list of units (task management is 1).
+    // Login travels in CM messages; the first SENDs ask for the list of units.
     let mut first = vec![0x02, 0, 0, 0, 0, 0x10, 0, 1];
     first.resize(64, 0);
     let mut answer = vec![0xC0, 0, 0, 0, 0, 0, 0, 1];
     answer.resize(36, 0);
     commands(talk, link_type, random, (&first, &answer), |command, random| {
-        // Opcode, solicited notification, 3 reserved, formats of the descriptors (direct), their counts, tag.
+        // Opcode, notification, 3 reserved, formats of the descriptors (direct), their counts, tag.
         let format = if command.is_write { 0x10 } else { 0x01 };
         let mut request = vec![0x02, 0, 0, 0, 0, format, u8::from(command.is_write), u8::from(!command.is_write)];
         request.extend(command.tag.to_be_bytes());
@@ -95,7 +95,7 @@ pub fn srp(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recording {
         request.extend(command.address.to_be_bytes());
         request.extend(command.key.to_be_bytes());
         request.extend((command.bytes as u32).to_be_bytes());
-        // Opcode, notification, 2 reserved, credits, tag, 2 reserved, flags, status, residuals, lengths.
+        // Opcode, notification, 2 reserved, credits, tag, 2 reserved, flags, status, lengths.
         let mut response = vec![0xC0, 0, 0, 0];
         response.extend(1u32.to_be_bytes());
         response.extend(command.tag.to_be_bytes());
@@ -164,7 +164,7 @@ pub fn smb_direct(talk: &Talk, link_type: LinkType, random: &mut Random) -> Reco
             smb.resize(64, 0);
             smb
         };
-        // Credits asked for and granted, flags, reserved, remaining, offset and length of the data, padding.
+        // Credits asked for and granted, flags, reserved, remaining, offset, length, padding.
         let transfer = |pdu: Vec<u8>| {
             let mut transfer = vec![255, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 24, 0, 0, 0];
             transfer.extend((pdu.len() as u32).to_le_bytes());

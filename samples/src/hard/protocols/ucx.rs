@@ -7,7 +7,8 @@ use super::storage::block;
 use super::{Channel, Side, Talk};
 use crate::Random;
 
-/// Active messages: eager, ready to send, all read.
+/// Active messages: wire-up, eager, ready to send, all read.
+const WIREUP: u8 = 1;
 const EAGER_ONLY: u8 = 2;
 const READY_TO_SEND: u8 = 9;
 const ALL_READ: u8 = 10;
@@ -19,6 +20,12 @@ const FIRST_ID: u64 = 1001;
 pub fn tagged(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recording {
     let psns = [random.next() as u32, random.next() as u32];
     let mut channel = Channel::new(link_type, talk.client, talk.server, psns, talk.start_ns);
+    let workers = [random.next(), random.next()];
+    // Request, reply, acknowledgement.
+    for (kind, side) in [(1, Side::Client), (2, Side::Server), (3, Side::Client)] {
+        let number = [talk.client.1, talk.server.1][side as usize];
+        channel.send(side, &wireup(kind, workers[side as usize], number));
+    }
     for operation in 0..talk.operations {
         channel.time_ns = channel.time_ns.max(talk.start_ns + operation * talk.step_ns);
         for (side, other) in [(Side::Client, Side::Server), (Side::Server, Side::Client)] {
@@ -45,4 +52,19 @@ pub fn tagged(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recordin
         }
     }
     channel.finish()
+}
+
+/// A connection message: type, error mode, connection, endpoints of both, the sender's worker, and
+/// an address whose last part is a queue pair.
+fn wireup(kind: u8, worker: u64, queue_pair: u32) -> Vec<u8> {
+    let mut message = vec![WIREUP, kind, 0, 0, 0];
+    for endpoint in [0x7F12_E114_30B0u64, if kind == 1 { 0 } else { 0x7FD1_5EE2_4108 }] {
+        message.extend(endpoint.to_le_bytes());
+    }
+    message.push(0x20);
+    message.extend(worker.to_le_bytes());
+    message.extend([0, 0xFF, 0xFF, 0x0A, 0x4D, 0, 1, 0x27, 0x8A, 0xB0, 0x0F, 0xA1, 0x33, 0x04, 0]);
+    message.extend(&queue_pair.to_le_bytes()[..3]);
+    message.push(0x80);
+    message
 }

@@ -1,0 +1,332 @@
+//! NCCL's messages that travel over several queue pairs, perhaps on several ports: which of these belong together, and which of them count.
+//!
+//! ```text
+//! queue  18 -> 17   elements 1 3 5 ..   path  17 -> 18   first shares of all messages
+//! queue  34 -> 33   elements 2 4 6 ..   path  33 -> 34   later shares of all messages        both: one connection of NCCL
+//! ```
+//! Trackers see one pair of ports each, so every path has counted the messages whole (`nccl`). What comes in are the connections of all inputs
+//! and the queues that they have answered. What comes out: a message counts on the path that carries its first share and on no other, and evidence of
+//! which queue pairs belong to one process. Where the path of the first shares was not captured, its messages are missing, and are counted as such.
+
+use super::nccl::{gcd, is_one_ring};
+use crate::model::traffic::{BinOf, ConnectionTotals, CtsPath, Shares};
+use crate::model::{CtsQueue, QueuePair, SameProcess};
+use ibscope_parsers::Endpoint;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How much more often a path must have carried the one kind of shares than the other: in a capture with holes a share may seem to answer
+/// an element that is not its own.
+const CLEAR: u64 = 2;
+/// Queues that are compared with each other at most, of those with the same keys: with more of them each stands alone.
+const MAX_ALIKE: usize = 1 << 10;
+
+/// A path: the ports of the sender and of the receiver, and the receiver's queue pair.
+type Path = (Endpoint, QueuePair);
+
+/// Which shares a path carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    First,
+    Later,
+    Unclear,
+}
+
+impl Role {
+    const fn of(shares: Shares) -> Self {
+        let Shares { first, later } = shares;
+        if first > 0 && first >= later.saturating_mul(CLEAR) {
+            Self::First
+        } else if later > 0 && later >= first.saturating_mul(CLEAR) {
+            Self::Later
+        } else {
+            Self::Unclear
+        }
+    }
+}
+
+/// Takes the messages of those connections that do not count them, and gives evidence of queue pairs that belong to one process.
+pub fn settle_shares(connections: &mut [Box<ConnectionTotals>], queues: &[CtsQueue]) -> Vec<SameProcess> {
+    let queues = merged(queues);
+    let rings = Rings::of(&queues);
+    let mut of_path: BTreeMap<Path, (usize, Shares)> = BTreeMap::new();
+    for (number, group) in rings.groups.iter().enumerate() {
+        for (queue, path) in group.iter().flat_map(|queue| paths(&queues[*queue]).map(|path| (*queue, path))) {
+            of_path.insert(path.0, (number, rings.shares(queue, path.1)));
+        }
+    }
+    let mut members: BTreeMap<Option<usize>, Vec<&mut ConnectionTotals>> = BTreeMap::new();
+    for connection in connections {
+        let key = &connection.key;
+        let path = of_path.get(&(key.src, QueuePair { endpoint: key.dst, qpn: key.dest_qp }));
+        let Some(mpi) = &mut connection.mpi else { continue };
+        if let Some((_, shares)) = path.filter(|_| mpi.shares == Shares::default()) {
+            mpi.shares = *shares;
+        }
+        if path.is_some() || mpi.shares != Shares::default() {
+            members.entry(path.map(|(group, _)| *group)).or_default().push(connection);
+        }
+    }
+    let has_first = |members: &[&mut ConnectionTotals]| members.iter().any(|path| role(path) == Role::First);
+    let counting: BTreeSet<usize> =
+        members.iter().filter(|(_, members)| has_first(members)).filter_map(|(group, _)| *group).collect();
+    for (group, members) in members {
+        match group {
+            // Where rails cannot be told apart, one of those that may belong to these paths counts their messages.
+            Some(group) => settle(members, rings.alternatives(group).any(|group| counting.contains(&group))),
+            None => members.into_iter().for_each(|alone| settle(vec![alone], false)),
+        }
+    }
+    same_process(&queues, &rings.groups)
+}
+
+fn role(path: &ConnectionTotals) -> Role {
+    path.mpi.as_ref().map_or(Role::Unclear, |mpi| Role::of(mpi.shares))
+}
+
+/// The paths of one connection of NCCL: those of the first shares count its messages. `is_counted` says that there are some.
+fn settle(paths: Vec<&mut ConnectionTotals>, is_counted: bool) {
+    let others = paths.into_iter().filter(|path| role(path) != Role::First);
+    let mut others: Vec<(Role, u64, &mut ConnectionTotals)> =
+        others.map(|path| (role(path), take(path), path)).collect();
+    // Each of them has seen the same messages: they are missing once.
+    others.sort_by_key(|(_, messages, path)| (std::cmp::Reverse(*messages), path.key));
+    for (at, (role, messages, path)) in others.into_iter().enumerate() {
+        let is_counted = role == Role::Later && (at > 0 || is_counted);
+        let missing = if is_counted { 0 } else { messages };
+        match &mut path.missing {
+            Some(known) if is_counted => known.mpi_incomplete = 0,
+            known if missing > 0 => known.get_or_insert_default().mpi_incomplete += missing,
+            _ => {}
+        }
+    }
+}
+
+/// Takes the messages of a connection, and says how many there were.
+fn take(connection: &mut ConnectionTotals) -> u64 {
+    let Some(mpi) = &mut connection.mpi else { return 0 };
+    let sums = std::mem::take(&mut mpi.sums);
+    (mpi.sizes, mpi.streams) = Default::default();
+    connection.bins.retain(|bin| !matches!(bin.of, BinOf::Mpi(_)));
+    connection.timings.retain(|(claim, _)| claim.is_none());
+    sums.iter().map(|(_, sums)| sums.messages).sum()
+}
+
+/// What inputs have seen of one queue, as one.
+fn merged(queues: &[CtsQueue]) -> Vec<CtsQueue> {
+    let mut merged: BTreeMap<(Endpoint, QueuePair), CtsQueue> = BTreeMap::new();
+    for queue in queues {
+        let known = merged.entry((queue.from, queue.to)).or_insert_with(|| queue.clone());
+        known.step = gcd(gcd(known.step, queue.step), known.index.abs_diff(queue.index));
+        for memory in &queue.memory {
+            if !known.memory.contains(memory) {
+                known.memory.push(*memory);
+            }
+        }
+        for path in &queue.paths {
+            match known.paths.iter_mut().find(|other| other.qpn == path.qpn) {
+                Some(other) => other.unplaced.extend(&path.unplaced),
+                None => known.paths.push(path.clone()),
+            }
+        }
+    }
+    merged.into_values().collect()
+}
+
+/// Which queues may carry elements of one ring, and which do.
+struct Rings<'a> {
+    queues: &'a [CtsQueue],
+    /// By queue: all that may be of its ring, itself among them.
+    candidates: Vec<Vec<usize>>,
+    /// Queues by connection of NCCL. One that may belong to several stands alone.
+    groups: Vec<Vec<usize>>,
+    /// By queue: its group.
+    of_queue: Vec<usize>,
+}
+
+impl<'a> Rings<'a> {
+    fn of(queues: &'a [CtsQueue]) -> Self {
+        let mut alike: BTreeMap<(u32, &[u32]), Vec<usize>> = BTreeMap::new();
+        for (number, queue) in queues.iter().enumerate() {
+            alike.entry((queue.slot_bytes, &queue.r_keys)).or_default().push(number);
+        }
+        let candidates: Vec<Vec<usize>> = queues
+            .iter()
+            .enumerate()
+            .map(|(number, queue)| {
+                let alike = alike.get(&(queue.slot_bytes, queue.r_keys.as_slice())).map_or(&[][..], Vec::as_slice);
+                let is_few = alike.len() <= MAX_ALIKE;
+                let is_candidate = |other: &usize| *other == number || is_few && is_same(queue, &queues[*other]);
+                alike.iter().copied().filter(is_candidate).collect()
+            })
+            .collect();
+        let mut groups = Vec::new();
+        let mut of_queue = vec![0; queues.len()];
+        let mut left: BTreeSet<usize> = (0..queues.len()).collect();
+        while let Some(one) = left.pop_first() {
+            let agree = candidates[one].iter().all(|other| candidates[*other] == candidates[one]);
+            let group = if agree { candidates[one].clone() } else { vec![one] };
+            for member in &group {
+                left.remove(member);
+                of_queue[*member] = groups.len();
+            }
+            groups.push(group);
+        }
+        Self { queues, candidates, groups, of_queue }
+    }
+
+    /// The groups of queues that may be of the ring of this one, itself among them.
+    fn alternatives(&self, group: usize) -> impl Iterator<Item = usize> + '_ {
+        self.groups[group].iter().flat_map(|queue| &self.candidates[*queue]).map(|queue| self.of_queue[*queue])
+    }
+
+    /// Which shares a path carries of which none answers an element of its own port: where they lie in the memory that other elements name, of
+    /// the ring, or of those that write to the same memory between the same ports.
+    fn shares(&self, queue: usize, path: &CtsPath) -> Shares {
+        let mut shares = Shares::default();
+        if path.unplaced.is_empty() {
+            return shares;
+        }
+        let own = &self.queues[queue];
+        let is_akin = |other: &CtsQueue| {
+            (other.from, other.to.endpoint, &other.r_keys) == (own.from, own.to.endpoint, &own.r_keys)
+        };
+        let akin: Vec<usize> = (0..self.queues.len()).filter(|other| is_akin(&self.queues[*other])).collect();
+        let rings: BTreeSet<usize> = akin.iter().flat_map(|other| self.candidates[*other].iter().copied()).collect();
+        let memory = || rings.iter().flat_map(|other| &self.queues[*other].memory);
+        for (address, _) in &path.unplaced {
+            if memory().any(|(start, _)| start == address) {
+                shares.first += 1;
+            } else if memory().any(|(start, bytes)| address.checked_sub(*start).is_some_and(|at| at < *bytes)) {
+                shares.later += 1;
+            }
+        }
+        shares
+    }
+}
+
+/// Whether two queues may carry elements of one ring, through different devices of the receiver.
+fn is_same(a: &CtsQueue, b: &CtsQueue) -> bool {
+    let indices = i128::from(a.index) - i128::from(b.index);
+    let step = i128::from(gcd(a.step, b.step));
+    let takes_turns = if step == 0 { indices != 0 } else { indices % step != 0 };
+    let is_in_place = is_one_ring(a.slot_bytes, (a.index, a.address), (b.index, b.address));
+    a.from != b.from && a.r_keys.len() > 1 && is_in_place && takes_turns
+}
+
+fn paths(queue: &CtsQueue) -> impl Iterator<Item = (Path, &CtsPath)> {
+    let ends = |path: &CtsPath| (queue.to.endpoint, QueuePair { endpoint: queue.from, qpn: path.qpn });
+    queue.paths.iter().map(move |path| (ends(path), path))
+}
+
+/// Queue pairs that belong to one process: those of the senders of a group, and those of its receivers; of groups that write to the same memory
+/// the receivers of all.
+fn same_process(queues: &[CtsQueue], groups: &[Vec<usize>]) -> Vec<SameProcess> {
+    let mut same = BTreeSet::new();
+    let mut of_memory: BTreeMap<(Endpoint, &[u32]), QueuePair> = BTreeMap::new();
+    let mut join =
+        |a: QueuePair, b: QueuePair| _ = (a != b).then(|| same.insert(SameProcess { a: a.min(b), b: a.max(b) }));
+    for group in groups {
+        let senders: Vec<QueuePair> = group.iter().map(|queue| queues[*queue].to).collect();
+        let receivers: Vec<QueuePair> =
+            group.iter().flat_map(|queue| paths(&queues[*queue])).map(|((_, receiver), _)| receiver).collect();
+        for ends in [&senders, &receivers] {
+            ends.windows(2).for_each(|pair| join(pair[0], pair[1]));
+        }
+        let Some(receiver) = receivers.first() else { continue };
+        for queue in group {
+            let memory = (queues[*queue].from, queues[*queue].r_keys.as_slice());
+            join(*of_memory.entry(memory).or_insert(*receiver), *receiver);
+        }
+    }
+    same.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::{Lid, Qpn};
+
+    const SLOT_BYTES: u32 = 512;
+    const RING: u64 = 0x7F76_9445_BA80;
+
+    fn endpoint(lid: u16) -> Endpoint {
+        Endpoint::from_lid(Lid(lid))
+    }
+
+    fn queue_pair(lid: u16, qpn: u32) -> QueuePair {
+        QueuePair { endpoint: endpoint(lid), qpn: Qpn::new(qpn) }
+    }
+
+    /// Elements of every second index, from this one on, in the ring of this number, from port to port.
+    fn queue(from: u16, to: u16, index: u64, ring: u64, paths: &[u32]) -> CtsQueue {
+        CtsQueue {
+            from: endpoint(from),
+            to: queue_pair(to, 0x10),
+            index,
+            address: RING + ring * 0x10_0000 + (index - 1) % 256 * u64::from(SLOT_BYTES),
+            slot_bytes: SLOT_BYTES,
+            step: 2,
+            r_keys: vec![0x2CCD, 0x1776],
+            memory: vec![(0x1000, 0x1000)],
+            paths: paths.iter().map(|qpn| CtsPath { qpn: Qpn::new(*qpn), unplaced: Vec::new() }).collect(),
+        }
+    }
+
+    fn same(queues: &[CtsQueue]) -> Vec<SameProcess> {
+        settle_shares(&mut [], queues)
+    }
+
+    #[test]
+    fn queues_that_take_turns_in_one_ring_are_one_connection() {
+        let expected = [
+            SameProcess { a: queue_pair(17, 0x10), b: queue_pair(33, 0x10) },
+            SameProcess { a: queue_pair(18, 0x20), b: queue_pair(34, 0x20) },
+        ];
+        // The ring has been gone round, more often at the one queue.
+        for index in [2, 256, 258, 1024] {
+            let found = same(&[queue(18, 17, 1, 0, &[0x20]), queue(34, 33, index, 0, &[0x20])]);
+            assert_eq!(found, expected, "{index}");
+        }
+        // Several inputs have seen them.
+        let queues = [queue(18, 17, 1, 0, &[0x20]), queue(34, 33, 2, 0, &[0x20]), queue(18, 17, 5, 0, &[0x20])];
+        assert_eq!(same(&queues), expected);
+    }
+
+    #[test]
+    fn other_queues_are_not() {
+        let one = queue(18, 17, 1, 0, &[0x20]);
+        let same_turn = queue(34, 33, 3, 0, &[0x20]);
+        let another_ring = queue(34, 33, 2, 1, &[0x20]);
+        let another_place = CtsQueue { address: RING + 3 * u64::from(SLOT_BYTES), ..queue(34, 33, 2, 0, &[0x20]) };
+        let other_keys = CtsQueue { r_keys: vec![0x2CCD, 0x1777], ..queue(34, 33, 2, 0, &[0x20]) };
+        let all_indices = CtsQueue { step: 1, ..queue(34, 33, 2, 0, &[0x20]) };
+        for other in [same_turn, another_ring, another_place, other_keys, all_indices] {
+            assert_eq!(same(&[one.clone(), other.clone()]), [], "{other:?}");
+        }
+        // The receivers of two connections write to the same memory.
+        let paths = [queue(18, 17, 1, 0, &[0x20]), queue(18, 19, 1, 1, &[0x21])];
+        assert_eq!(same(&paths), [SameProcess { a: queue_pair(18, 0x20), b: queue_pair(18, 0x21) }]);
+    }
+
+    /// Two connections of nodes that are alike to the last bit: any pairing would be a guess.
+    #[test]
+    fn of_two_that_fit_neither_is_taken() {
+        let queues = [
+            queue(18, 17, 1, 0, &[0x20]),
+            queue(34, 33, 2, 0, &[0x20]),
+            queue(17, 18, 1, 0, &[0x20]),
+            queue(33, 34, 2, 0, &[0x20]),
+        ];
+        assert_eq!(same(&queues), []);
+    }
+
+    #[test]
+    fn roles() {
+        let role = |first, later| Role::of(Shares { first, later });
+        assert_eq!(
+            [role(5, 0), role(4, 2), role(0, 1), role(3, 7)],
+            [Role::First, Role::First, Role::Later, Role::Later]
+        );
+        assert_eq!([role(0, 0), role(3, 2), role(2, 3)], [Role::Unclear; 3]);
+    }
+}

@@ -1,0 +1,215 @@
+//! NCCL's own transport: messages over one queue pair, over several, and over several ports.
+//!
+//! Recorded runs are compared with what their programs counted. `model` sends as the sources of NCCL do, in the combinations of releases, devices and
+//! queue pairs of which there is no recorded run; what must be found follows by arithmetic.
+
+mod model;
+
+use crate::runs::decompressed;
+use crate::tools::{HEADER_BYTES, walk};
+use crate::wire::profile;
+use ibscope::model::Profile;
+use ibscope::pipeline::{Options, analyze, merge};
+use ibscope::profile::Writer;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Messages and bytes by sending and receiving node.
+type Cells = BTreeMap<(u32, u32), (u64, u64)>;
+
+const ONE_PORT: [&str; 3] = ["nccl-ring-2x1", "nccl2.18-ring-2x1", "nccl-ring-qps2split-2x1"];
+const TWO_PORTS: &str = "nccl2.30-ring-multirail-2x1";
+
+/// The capture of a recorded run at this place.
+fn recorded(run: &str, place: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("samples/runs2/{run}/{place}.pcap.zst"))
+}
+
+/// All recorded runs with the ports of each of their two nodes.
+fn runs() -> impl Iterator<Item = (&'static str, [Vec<PathBuf>; 2])> {
+    let one = ONE_PORT.into_iter().map(|run| (run, [1, 2].map(|node| vec![recorded(run, &format!("node{node}"))])));
+    let ports = |node| [0, 1].map(|rail| recorded(TWO_PORTS, &format!("node{node}.rail{rail}"))).to_vec();
+    one.chain([(TWO_PORTS, [1, 2].map(ports))])
+}
+
+/// What the program counted: rank R runs on node R + 1.
+fn truth(run: &str) -> Cells {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("samples/runs2/{run}/wire.csv"));
+    let text = std::fs::read_to_string(path).expect("truth");
+    let row = |line: &str| {
+        let fields: Vec<u64> = line.split(',').map(|field| field.parse().expect("number")).collect();
+        ((fields[0] as u32 + 1, fields[1] as u32 + 1), (fields[2], fields[3]))
+    };
+    text.lines().skip(1).map(row).collect()
+}
+
+/// The node of a port of the recorded runs: 10.77.0.N and 10.78.0.N, LID 16 + N and 32 + N.
+fn node(endpoint: &str) -> u32 {
+    match endpoint.rsplit_once('.') {
+        Some((_, node)) => node.parse().expect("node"),
+        None => endpoint.parse::<u32>().expect("LID") % 16,
+    }
+}
+
+/// MPI messages and bytes by node; pairs without messages left out.
+fn by_node(profile: &Profile, node: impl Fn(&str) -> u32) -> Cells {
+    let mut cells = Cells::new();
+    for row in profile.connections.iter().filter(|row| row.traffic.p2p_messages > 0) {
+        let cell: &mut (u64, u64) = cells.entry((node(&row.src.to_string()), node(&row.dst.to_string()))).or_default();
+        *cell = (cell.0 + row.traffic.p2p_messages, cell.1 + row.traffic.p2p_mpi_bytes);
+    }
+    cells
+}
+
+/// Nothing is above the truth. Says whether all of it is there.
+fn compare(found: &Cells, truth: &Cells, case: &str) -> bool {
+    for (pair, (messages, bytes)) in found {
+        let (most, most_bytes) = truth.get(pair).copied().unwrap_or_default();
+        assert!(*messages <= most && *bytes <= most_bytes, "{case}: {pair:?} {messages} {bytes}, truth {truth:?}");
+    }
+    found == truth
+}
+
+#[test]
+fn every_view_of_a_recorded_run_is_exact() {
+    for (run, [one, other]) in runs() {
+        let every_port = [one.clone(), other.clone()].concat();
+        for captures in [every_port, vec![recorded(run, "sink.ib")], one, other] {
+            let profile = profile(&captures);
+            assert_eq!(by_node(&profile, node), truth(run), "{captures:?}");
+            let coverage = &profile.coverage;
+            assert_eq!((coverage.mpi_incomplete, coverage.messages_evicted), (0, 0), "{captures:?}");
+        }
+    }
+}
+
+/// The ports of rail 0 carry the first share of each message, which states its length. Those of rail 1 carry the rest: from them alone no message
+/// can be counted, and all are missing.
+#[test]
+fn one_rail_alone() {
+    for node_number in [1, 2] {
+        let [first, second] =
+            [0, 1].map(|rail| profile(&[recorded(TWO_PORTS, &format!("node{node_number}.rail{rail}"))]));
+        assert_eq!(by_node(&first, node), truth(TWO_PORTS));
+        assert_eq!(by_node(&second, node), Cells::new());
+        let messages: u64 = truth(TWO_PORTS).values().map(|cell| cell.0).sum();
+        assert_eq!((first.coverage.mpi_incomplete, second.coverage.mpi_incomplete), (0, messages));
+    }
+}
+
+/// Single messages are those that the sums count.
+#[test]
+fn single_messages_of_recorded_runs() {
+    for (run, [one, _]) in runs() {
+        for captures in [one, vec![recorded(run, "sink.ib")]] {
+            let stream = ibscope::pipeline::messages(&captures, &Options::default(), false, &|_| {}).expect("messages");
+            let connections = stream.profile().connections.clone();
+            let mut found = Cells::new();
+            for row in stream {
+                let row = row.expect("row");
+                let connection = &connections[row.connection as usize];
+                let pair = [connection.src, connection.dst].map(|endpoint| node(&endpoint.to_string()));
+                let cell = found.entry((pair[0], pair[1])).or_default();
+                *cell = (cell.0 + 1, cell.1 + row.raw.length_bytes.expect("length"));
+                assert!(row.raw.complete, "{run}: {row:?}");
+            }
+            assert_eq!(found, truth(run), "{captures:?}");
+        }
+    }
+}
+
+/// Captures that go on in further files.
+#[test]
+fn rotated_captures() {
+    let folder = tempfile::tempdir().expect("folder");
+    for (run, _) in runs() {
+        for files in [2, 5, 20] {
+            let sink = recorded(run, "sink.ib");
+            let part = |file: usize| {
+                let part = |record: usize, records: usize| record * files / records == file;
+                let path = with_records(folder.path(), &sink, part);
+                let place = folder.path().join(format!("{file}.pcap"));
+                std::fs::rename(path, &place).expect("renamed");
+                place
+            };
+            let parts: Vec<PathBuf> = (0..files).map(part).collect();
+            let profile = profile(&parts);
+            let is_whole = compare(&by_node(&profile, node), &truth(run), &format!("{run} in {files} files"));
+            // A message that lies across the end of a file is incomplete.
+            assert!(is_whole || profile.coverage.messages_with_gaps > 0, "{run} in {files} files");
+        }
+    }
+}
+
+/// Parts that are analyzed apart and merged add up to the same.
+#[test]
+fn merged_parts_of_a_run_over_two_ports() {
+    let folder = tempfile::tempdir().expect("folder");
+    let ports = [0, 1].map(|rail| recorded(TWO_PORTS, &format!("node1.rail{rail}")));
+    let options = Options { keep_parts: true, ..Options::default() };
+    let part = |(number, port): (usize, &PathBuf)| {
+        let profile = analyze(std::slice::from_ref(port), &options, &|_| {}).expect("profile");
+        let place = folder.path().join(format!("{number}.ibp"));
+        Writer::create(&place).expect("place").finish(&profile).expect("written");
+        place
+    };
+    let parts: Vec<PathBuf> = ports.iter().enumerate().map(part).collect();
+    let merged = merge(&parts, &Options::default()).expect("merged");
+    assert_eq!(by_node(&merged, node), truth(TWO_PORTS));
+    assert_eq!(merged.coverage.mpi_incomplete, 0);
+}
+
+/// A copy of a capture that has only some of its records.
+fn with_records(folder: &Path, path: &Path, mut keeps: impl FnMut(usize, usize) -> bool) -> PathBuf {
+    let is_packed = path.extension().is_some_and(|extension| extension == "zst");
+    let bytes = if is_packed { decompressed(path) } else { std::fs::read(path).expect("capture") };
+    let mut kept = bytes[..HEADER_BYTES].to_vec();
+    let records = walk(&bytes);
+    for (number, record) in records.iter().enumerate() {
+        if keeps(number, records.len()) {
+            kept.extend(&bytes[record.place.clone()]);
+        }
+    }
+    let copy = folder.join(path.file_name().expect("name")).with_extension("copy");
+    std::fs::write(&copy, kept).expect("written");
+    copy
+}
+
+/// A number that depends on the seed and on the record.
+fn noise(seed: u64, record: usize) -> u64 {
+    let mixed = (seed << 32 ^ record as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 33
+}
+
+/// Captures that begin late, end early, or have holes: nothing is above the truth, and what is not there is said.
+#[test]
+fn captures_with_holes_are_never_above_the_truth() {
+    let folder = tempfile::tempdir().expect("folder");
+    for (run, views) in runs() {
+        let truth = truth(run);
+        let views = views.into_iter().chain([vec![recorded(run, "sink.ib")]]);
+        for (view, captures) in views.enumerate() {
+            let check = |case: String, keeps: &dyn Fn(usize, usize) -> bool| {
+                let copies: Vec<PathBuf> =
+                    captures.iter().map(|path| with_records(folder.path(), path, keeps)).collect();
+                let case = format!("{run}, view {view}, {case}");
+                let found = by_node(&profile(&copies), node);
+                compare(&found, &truth, &case);
+                found.values().map(|cell| cell.0).sum::<u64>()
+            };
+            let all: u64 = truth.values().map(|cell| cell.0).sum();
+            for part in 1..8 {
+                check(format!("from {part}/8 on"), &|record, records| record * 8 >= part * records);
+                check(format!("until {part}/8"), &|record, records| record * 8 < part * records);
+            }
+            for (one_in, seed) in [(2, 1), (3, 2), (5, 3), (10, 4), (50, 5), (100, 6)] {
+                check(format!("1 in {one_in}"), &|record, _| noise(seed, record).is_multiple_of(one_in));
+            }
+            for (one_in, seed, percent) in [(5, 7, 50), (20, 8, 80), (100, 9, 90)] {
+                let case = format!("without 1 in {one_in}");
+                let messages = check(case.clone(), &|record, _| !noise(seed, record).is_multiple_of(one_in));
+                assert!(messages * 100 >= all * percent, "{run}, view {view}, {case}: {messages} of {all}");
+            }
+        }
+    }
+}
