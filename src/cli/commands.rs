@@ -110,6 +110,7 @@ pub(super) fn matrix(args: &Matrix) -> anyhow::Result<ExitCode> {
         Format::Csv => csv::matrix_csv(&matrix, out),
         Format::Json => json::matrix_json(&matrix, out),
     })?;
+    output::notes(matrix::note(&profile, matrix.by, matrix.selection).as_slice());
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
@@ -136,6 +137,7 @@ pub(super) fn timeline(args: &Timeline) -> anyhow::Result<ExitCode> {
         Format::Csv => csv::timeline_csv(&timeline, out),
         Format::Json => json::timeline_json(&timeline, out),
     })?;
+    output::notes(matrix::note(&profile, timeline.by, timeline.selection).as_slice());
     input::notes_on_times(&profile);
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))

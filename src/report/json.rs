@@ -12,7 +12,11 @@ const VERSION: u32 = 1;
 
 /// Writes one object: what rows and columns are, their labels, and the cells as objects with `src` and `dst`.
 pub fn matrix_json(matrix: &Matrix, out: &mut dyn Write) -> io::Result<()> {
-    let label = |label: &Label| json!({ "label": value(label), "job": label.job(), "name": label.name() });
+    let nodes = |label: &Label| match label {
+        Label::Rank(rank, _) => json!(matrix.nodes.names(*rank).collect::<Vec<_>>()),
+        _ => Value::Null,
+    };
+    let label = |label: &Label| json!({ "label": value(label), "job": label.job(), "name": label.name(), "nodes": nodes(label) });
     let cell = |(src, dst, cell): (&Label, &Label, &Cell)| {
         let mut object = values(src, dst, cell);
         object["coverage"] = json!(cell.coverage.state);
@@ -91,6 +95,9 @@ fn matrix_definitions(matrix: &Matrix) -> Value {
         json!("packets that were sent and are not in the capture, as far as sequence numbers show");
     definitions["missing_messages"] =
         json!("MPI messages that were begun and whose length is unknown: they are in no count");
+    definitions["nodes"] = json!(
+        "nodes of a rank: what two ranks that share one send each other is not on the wire, so a pair of them without a cell says nothing"
+    );
     definitions
 }
 
@@ -140,6 +147,6 @@ mod tests {
             (&other["src"], &other["job"], &other["coverage"]),
             (&json!("unknown"), &Value::Null, &json!("unknown"))
         );
-        assert_eq!(document["labels"][2], json!({ "label": 0, "job": 2, "name": "2.0" }));
+        assert_eq!(document["labels"][2], json!({ "label": 0, "job": 2, "name": "2.0", "nodes": ["9"] }));
     }
 }

@@ -1,5 +1,6 @@
 //! Profile -> communication matrix, by endpoint or by rank. Row = sender, column = receiver.
 
+use super::totals::Totals;
 use super::who::{By, Label, Who};
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
 use crate::model::{Kind, Nodes, Profile};
@@ -263,6 +264,13 @@ impl Matrix {
             Some((self.labels.get(src as usize)?, self.labels.get(dst as usize)?, cell))
         })
     }
+}
+
+/// What is to be said beside a matrix or timeline by rank of point-to-point messages alone.
+#[must_use]
+pub fn note(profile: &Profile, by: By, selection: Selection) -> Option<String> {
+    let is_partial = by == By::Rank && selection == Selection::P2p;
+    is_partial.then(|| Totals::of(profile).mostly_collective()).flatten()
 }
 
 /// What stands in a cell for people.

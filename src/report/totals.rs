@@ -1,5 +1,6 @@
 //! Sums over all connections that carry data, which several outputs tell in their own words.
 
+use super::units::bytes;
 use crate::model::profile::{Repeats, Traffic};
 use crate::model::{Kind, Profile};
 use ibscope_parsers::Endpoint;
@@ -32,6 +33,19 @@ impl<'a> Totals<'a> {
             totals.stacks.extend(connection.stack.as_deref());
         }
         totals
+    }
+
+    /// What is to be said where collective operations carry more than point-to-point messages, which matrices by rank show alone.
+    pub(super) fn mostly_collective(&self) -> Option<String> {
+        let Traffic { p2p_mpi_bytes, collective_mpi_bytes, .. } = self.traffic;
+        (collective_mpi_bytes > p2p_mpi_bytes).then(|| {
+            format!(
+                "collective operations carry most of the MPI bytes: {}, point-to-point messages {}; `matrix --by rank` shows point-to-point \
+                 messages alone, with --traffic all both",
+                bytes(collective_mpi_bytes),
+                bytes(p2p_mpi_bytes)
+            )
+        })
     }
 
     /// A sum of MPI messages or bytes: not known where no library was recognised.

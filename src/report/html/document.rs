@@ -57,7 +57,7 @@ pub(super) fn document(page: &Page<'_>, cells: &Cells) -> String {
         "ranks": ranks::lines(profile).collect::<Vec<_>>(),
         "made": made(profile, cells),
         "inputs": inputs(profile),
-        "notes": profile.notes,
+        "notes": profile.notes.iter().cloned().chain(Totals::of(profile).mostly_collective()).collect::<Vec<_>>(),
         "compared": compared.map(Compared::document),
         "crosscheck": crosscheck.map(checked::document),
     });

@@ -1,17 +1,22 @@
 //! What a person reads in ten seconds after an analysis.
 
 use super::{Style, gist};
-use crate::model::profile::RankRow;
+use crate::model::profile::{CoverageState, RankRow};
 use crate::model::{Coverage, Profile, printable};
+use crate::report::coverage::{States, meaning};
+use crate::report::matrix::{Selection, matrix};
 use crate::report::ranks::evidence;
 use crate::report::totals::Totals;
-use crate::report::units::{bytes, group, utc};
+use crate::report::units::{bytes, counted, group, span, utc};
+use crate::report::who::By;
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Endpoints that are listed with their rank; more are only counted.
 const MAX_ENDPOINTS: usize = 16;
+/// Jobs that are listed; more are only counted.
+const MAX_JOBS: usize = 16;
 /// Inputs that are listed; more are only counted.
 const MAX_INPUTS: usize = 16;
 
@@ -39,6 +44,11 @@ pub(in crate::report) fn lines(profile: &Profile) -> Vec<(&'static str, String)>
     records(&mut lines, coverage);
     let totals = Totals::of(profile);
     traffic(&mut lines, profile, &totals);
+    jobs(&mut lines, profile);
+    if let Some(sentence) = totals.mostly_collective() {
+        lines.put("collectives", &sentence);
+    }
+    coverage_of_pairs(&mut lines, profile);
     gist::rate(&mut lines, profile);
     gist::busiest(&mut lines, profile);
     gist::answers(&mut lines, profile);
@@ -177,6 +187,43 @@ fn traffic(lines: &mut Lines, profile: &Profile, totals: &Totals<'_>) {
     );
 }
 
+/// The jobs where there are several, and processes without a rank.
+fn jobs(lines: &mut Lines, profile: &Profile) {
+    if profile.jobs.len() > 1 {
+        lines.put("jobs", &group(profile.jobs.len() as u64));
+        for job in profile.jobs.iter().take(MAX_JOBS) {
+            let lasted = job.last_time_ns.saturating_sub(job.first_time_ns).unsigned_abs();
+            lines.put("", &format!("{}, {} from {}", job.describe(), span(lasted), utc(job.first_time_ns)));
+        }
+        if let Some(more) = profile.jobs.len().checked_sub(MAX_JOBS).filter(|more| *more > 0) {
+            lines.put("", &format!("and {more} more"));
+        }
+    }
+    let unassigned = profile.unassigned.len() as u64;
+    if unassigned > 0 {
+        let count = counted(unassigned, "queue pair");
+        lines.put("unassigned", &format!("{count} with MPI traffic without a rank; `ibscope ranks` says why"));
+    }
+}
+
+/// Pairs of endpoints whose messages the capture does not hold in full.
+fn coverage_of_pairs(lines: &mut Lines, profile: &Profile) {
+    let matrix = matrix(profile, By::Endpoint, Selection::All);
+    let states = States::of(matrix.cells.values());
+    if let Some(state) = states.of_all() {
+        if state != CoverageState::Complete {
+            lines.put("coverage", &format!("all pairs {}", meaning(state)));
+        }
+        return;
+    }
+    let all = counted(matrix.cells.len() as u64, "pair");
+    let parts: Vec<String> =
+        states.incomplete().map(|(state, count)| format!("{} {}", group(count), state.name())).collect();
+    if !parts.is_empty() {
+        lines.put("coverage", &format!("of {all}: {}; `ibscope matrix` marks them", parts.join(", ")));
+    }
+}
+
 fn endpoints(lines: &mut Lines, profile: &Profile, endpoints: &BTreeSet<Endpoint>) {
     lines.put("endpoints", &group(endpoints.len() as u64));
     if endpoints.len() > MAX_ENDPOINTS {
@@ -187,14 +234,16 @@ fn endpoints(lines: &mut Lines, profile: &Profile, endpoints: &BTreeSet<Endpoint
         let text = endpoint.to_string();
         let name = profile.names.get(endpoint).map(|name| format!(" {name}")).unwrap_or_default();
         let here: Vec<&RankRow> = profile.ranks.iter().filter(|row| row.endpoint == text).collect();
-        let ranks: Vec<String> = here.chunk_by(|a, b| a.rank == b.rank).map(rank).collect();
+        let several = profile.jobs.len() > 1;
+        let ranks: Vec<String> =
+            here.chunk_by(|a, b| (a.job, a.rank) == (b.job, b.rank)).map(|rows| rank(rows, several)).collect();
         let ranks = if ranks.is_empty() { "rank unknown".to_owned() } else { ranks.join("; ") };
         lines.put("", &format!("{text}{name}: {ranks}"));
     }
 }
 
-/// A rank at an endpoint, by its rows: one for all queue pairs, or one for each.
-fn rank(rows: &[&RankRow]) -> String {
+/// A rank at an endpoint, by its rows: one for all queue pairs, or one for each. Of several jobs the job is named.
+fn rank(rows: &[&RankRow], several: bool) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let queue_pairs = match (first.qpn, rows.len()) {
         (None, _) => String::new(),
@@ -205,5 +254,6 @@ fn rank(rows: &[&RankRow]) -> String {
         0 => String::new(),
         others => format!(", {} say another", group(others)),
     };
-    format!("rank {}{queue_pairs}: {}{against}", first.rank, evidence(first))
+    let job = if several { format!("job {} ", first.job) } else { String::new() };
+    format!("{job}rank {}{queue_pairs}: {}{against}", first.rank, evidence(first))
 }

@@ -302,3 +302,37 @@ fn ranks_on_one_node_are_not_on_the_wire() {
     let table = matrix_table(&matrix(&profile, By::Endpoint, Selection::All), Unit::Packets, &PLAIN);
     assert!(!table.contains("not on the wire"), "{table}");
 }
+
+#[test]
+fn the_summary_lists_jobs_and_what_is_missing() {
+    let text = summary(&two_jobs(), &PLAIN);
+    for line in [
+        "jobs          2",
+        "              job 1: Open MPI UCX rc_verbs, 2 ranks, 1.000 ms from 1970-01-01T00:00:00.000000Z",
+        "              job 2 (Slurm 4711): Open MPI UCX rc_verbs, 2 ranks, 1.000 ms from 1970-01-01T00:00:00.000000Z",
+        "unassigned    1 queue pair with MPI traffic without a rank; `ibscope ranks` says why",
+        "coverage      of 3 pairs: 1 incomplete, 1 unknown; `ibscope matrix` marks them",
+        "              9: job 1 rank 0 (queue pair 0xa): messages name it; job 2 rank 0 (queue pair 0x14): messages name it",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    let mut one = two_jobs();
+    one.only_job(1).unwrap();
+    let text = summary(&one, &PLAIN);
+    assert!(!text.contains("\njobs") && !text.contains("\ncoverage") && !text.contains("job 1"), "{text}");
+}
+
+#[test]
+fn collectives_that_carry_most_bytes_are_named_with_both_numbers() {
+    let mut profile = two_jobs();
+    let quiet = summary(&profile, &PLAIN);
+    assert!(!quiet.contains("\ncollectives"), "{quiet}");
+    assert_eq!(crate::report::matrix::note(&profile, By::Rank, Selection::P2p), None);
+    profile.connections[0].traffic.collective_mpi_bytes = 30 << 10;
+    let note = crate::report::matrix::note(&profile, By::Rank, Selection::P2p).unwrap();
+    // 30 KiB and nine times 100 B, and ten times 2000 B.
+    assert!(note.contains("30.9 KiB") && note.contains("19.5 KiB") && note.contains("--traffic all"), "{note}");
+    assert!(summary(&profile, &PLAIN).contains(&note));
+    assert_eq!(crate::report::matrix::note(&profile, By::Rank, Selection::All), None);
+    assert_eq!(crate::report::matrix::note(&profile, By::Endpoint, Selection::All), None);
+}
