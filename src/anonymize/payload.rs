@@ -122,11 +122,11 @@ pub(super) fn rewrite(payload: &mut [u8], first: &First, form: Form, own: &HashS
     reduce(payload, whole, &|payload| first.said(payload, form) == said);
     if let Some(message) = wireup(&old, form) {
         let start = old.len() - message.address.len();
-        // The readers look for queue pairs anywhere in the address; no other number in it stays.
-        for (window, at) in message.address.windows(3).zip(start..).skip(WORKER_ID.end) {
-            let number = window.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte));
-            if own.contains(&Qpn::new(number)) {
-                payload[at..at + 3].copy_from_slice(window);
+        // The entries of its queue pairs; nothing else in the address stays.
+        for lane in ucx_wireup::lanes(message.address).filter(|lane| own.contains(&lane.qpn)) {
+            let entry = start + lane.start..start + lane.start + lane.length;
+            if let (Some(kept), Some(own)) = (payload.get_mut(entry.clone()), old.get(entry)) {
+                kept.copy_from_slice(own);
             }
         }
         super::management::exchange(payload, start + WORKER_ID.start, |id| {

@@ -10,7 +10,7 @@ use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Few, Introduction, Kind, QueuePair, Wireup};
 use foldhash::fast::FixedState;
-use ibscope_parsers::mpi::ucx_wireup::lanes;
+use ibscope_parsers::mpi::ucx_wireup::{Lane, lanes};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -167,7 +167,7 @@ pub fn named(connections: &[Box<ConnectionTotals>], wireups: &[Wireup]) -> Vec<V
     let of_message = |wireup: &Wireup| {
         let mut own = connected.get(&(wireup.src, wireup.dst)).cloned().unwrap_or_default();
         let mut found = BTreeSet::new();
-        for qpn in lanes(&wireup.address) {
+        for Lane { qpn, .. } in lanes(&wireup.address) {
             // Two devices number their queue pairs by themselves: the same number may stand for two.
             if own.remove(&qpn) {
                 found.insert(QueuePair { endpoint: wireup.src, qpn });

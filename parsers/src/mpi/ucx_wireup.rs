@@ -134,15 +134,29 @@ pub struct Wireup<'a> {
 /// ```
 /// Releases before 1.11 have no flags: the queue pair comes first. Parts in front vary with the release, so entries are
 /// searched for by this shape.
-pub fn lanes(address: &[u8]) -> impl Iterator<Item = Qpn> + '_ {
+pub fn lanes(address: &[u8]) -> impl Iterator<Item = Lane> + '_ {
     // Before the lists stand the byte of flags and the worker's id.
     const LISTS: usize = 9;
     let lists = address.get(LISTS..).unwrap_or_default();
-    (0..lists.len()).filter_map(move |at| entry(&lists[at..]))
+    (0..lists.len()).filter_map(move |at| {
+        let (qpn, length) = entry(&lists[at..])?;
+        Some(Lane { qpn, start: LISTS + at, length })
+    })
 }
 
-/// The queue pair of an entry that starts here, if one does.
-fn entry(rest: &[u8]) -> Option<Qpn> {
+/// The entry of a lane in a worker's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// The sender's queue pair.
+    pub qpn: Qpn,
+    /// Offset of the entry in the address, in bytes.
+    pub start: usize,
+    /// Bytes of the entry, from its length to the number of the lane.
+    pub length: usize,
+}
+
+/// The queue pair of an entry that starts here, if one does, and the bytes that it takes.
+fn entry(rest: &[u8]) -> Option<(Qpn, usize)> {
     const LENGTH_MASK: u8 = 0x3F;
     const LAST: u8 = 0x80;
     const LANES: u8 = 16;
@@ -156,7 +170,8 @@ fn entry(rest: &[u8]) -> Option<Qpn> {
     // Flags are a few low bits; a queue pair number in their place has more.
     let has_flags = rest.first().is_some_and(|flags| *flags < 4);
     let [low, middle, high] = bytes(rest, usize::from(has_flags))?;
-    Some(Qpn::new(u32::from_le_bytes([low, middle, high, 0]))).filter(|qpn| !qpn.is_management())
+    let qpn = Qpn::new(u32::from_le_bytes([low, middle, high, 0]));
+    (!qpn.is_management()).then_some((qpn, usize::from(length) + 2))
 }
 
 /// A wire-up message; `id_at` is where the active message id stands in the payload: 0 with the verbs transports of RC and DC, 1 with
@@ -263,9 +278,11 @@ mod tests {
         datagram.extend(WIREUP_UD);
         let message = wireup_datagram(&datagram).unwrap();
         assert_eq!((message.kind, message.sender_endpoint), (2, 0x7FD1_5EE2_40B0));
-        assert!(lanes(message.address).any(|qpn| qpn == Qpn::new(0x60)));
+        let found: Vec<Lane> = lanes(message.address).filter(|lane| lane.qpn == Qpn::new(0x60)).collect();
+        // 54 bytes of address, of which the entry is the last six.
+        assert_eq!(found, [Lane { qpn: Qpn::new(0x60), start: 54 - 6, length: 6 }]);
         // The same number elsewhere in the address is none of a lane: here as the last bytes of an IPv4 address.
-        assert!(lanes(message.address).all(|qpn| qpn != Qpn::new(0x0100_4d)));
+        assert!(lanes(message.address).all(|lane| lane.qpn != Qpn::new(0x01_004d)));
     }
 
     #[test]

@@ -139,9 +139,8 @@ fn without_mpi_its_columns_are_empty_and_the_others_the_same() {
         assert_eq!(result(&["matrix", "--format", "csv"], &[profile]), csv, "{name}: from a profile");
         let by_rank = matrix_cells(&result(&["matrix", "--format", "csv", "--by", "rank", "--no-mpi"], &[&path]));
         assert!(by_rank.values().all(|cell| cell[0] == Some(0) && cell[1].is_none()), "{name}: {by_rank:?}");
-        // Connection messages of openib state ranks; without messages nothing else does.
-        let unknown = by_rank.into_keys().all(|pair| pair == ("unknown".to_owned(), "unknown".to_owned()));
-        assert_eq!(unknown, name == "ucx-ud-ring2", "{name}");
+        // A job is what exchanges messages: without them there is none, and no rank.
+        assert!(by_rank.into_keys().all(|pair| pair == ("unknown".to_owned(), "unknown".to_owned())), "{name}");
         let timeline = result(&["timeline", "--format", "csv", "--no-mpi"], &[&path]);
         assert!(timeline.lines().skip(1).all(|line| cell(&line.split(',').collect::<Vec<_>>()[3..8])[1].is_none()));
     }
