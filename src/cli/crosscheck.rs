@@ -70,10 +70,6 @@ pub(super) struct Against {
     /// Compare collective operations alone, where the trace has no point-to-point messages
     #[arg(long, requires = "trace")]
     collectives_only: bool,
-    /// Number of the job that was traced, of a capture that holds several [default: the one that
-    /// has most messages in common with the trace]
-    #[arg(long, value_name = "N", requires = "trace")]
-    job: Option<u32>,
 }
 
 /// A trace that was read, and what is to be done with it.
@@ -96,11 +92,8 @@ impl Against {
             let text = files::read(path)?;
             anyhow::Ok(Placement::parse(path, &text, &given.trace().all_ranks())?)
         });
-        let options = crosscheck::Options {
-            tolerance_percent: self.tolerance,
-            collectives_only: self.collectives_only,
-            job: self.job,
-        };
+        let options =
+            crosscheck::Options { tolerance_percent: self.tolerance, collectives_only: self.collectives_only };
         Ok(Asked { placement: placement.transpose()?, given, options })
     }
 }
@@ -144,7 +137,6 @@ pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
         .into());
     }
     let (profile, singles) = read_wire(args, asked.has_one_sided())?;
-    input::one_job(&profile, "a trace")?;
     let result = asked.check(&profile, &singles)?;
     // Before the text: its reader may go away, and the figures are wanted all the same.
     figures.finish(|| Ok(figure::crosscheck(&result)?))?;

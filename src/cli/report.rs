@@ -65,9 +65,6 @@ pub(super) fn run(args: &Report) -> anyhow::Result<ExitCode> {
         digests: true,
     };
     let profile = input::profile(inputs, reading, *scope, needs)?;
-    if asked.is_some() {
-        input::one_job(&profile, "a trace")?;
-    }
     if let Some(other) = &other {
         input::one_job(&profile, "each side of a comparison")?;
         input::one_job(other, "the other side of a comparison")?;

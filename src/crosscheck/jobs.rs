@@ -16,20 +16,12 @@ pub(super) fn of(profile: &Profile) -> BTreeSet<u32> {
     named.chain(profile.ranks.iter().map(|row| row.job)).collect()
 }
 
-/// Compares with the job that was asked for, or with each, of which the likeliest counts.
+/// Compares with each job, of which the likeliest counts.
 pub(super) fn compare(
     profile: &Profile,
-    asked: Option<u32>,
     compare: impl Fn(u32) -> Result<Crosscheck, CrosscheckError>,
 ) -> Result<Crosscheck, CrosscheckError> {
     let jobs = of(profile);
-    if let Some(job) = asked {
-        return if jobs.contains(&job) {
-            compare(job)
-        } else {
-            Err(CrosscheckError::NoSuchJob { job, jobs: list(&jobs) })
-        };
-    }
     let mut results: Vec<Crosscheck> = Vec::new();
     let mut refused = None;
     for job in &jobs {

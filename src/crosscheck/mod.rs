@@ -125,14 +125,6 @@ pub enum CrosscheckError {
         "no rank is known on the wire, so nothing can be compared: no MPI library was recognised; give --rankmap if the capture does not show ranks"
     )]
     NoRanks,
-    /// The capture has no such job.
-    #[error("the capture has no job {job}, but {jobs}: `ibscope ranks` shows the ranks of each")]
-    NoSuchJob {
-        /// The one that was asked for.
-        job: u32,
-        /// Those that there are.
-        jobs: String,
-    },
     /// Nothing says which job was traced.
     #[error(
         "jobs {jobs} of the capture have as much in common with the trace: name the one that was traced with --job (`ibscope ranks` shows the ranks of each)"
@@ -174,9 +166,6 @@ pub struct Options {
     pub tolerance_percent: f64,
     /// Leave point-to-point messages alone.
     pub collectives_only: bool,
-    /// The job of the capture that was traced; `None`: the one that has most in common with the
-    /// trace.
-    pub job: Option<u32>,
 }
 
 /// Compares a trace with a profile. `singles` are the messages on the wire, where captures were
@@ -189,7 +178,7 @@ pub fn crosscheck(
     options: &Options,
 ) -> Result<Crosscheck, CrosscheckError> {
     refuse_profile(profile)?;
-    jobs::compare(profile, options.job, |job| with_job(trace, profile, singles, placement, options, job))
+    jobs::compare(profile, |job| with_job(trace, profile, singles, placement, options, job))
 }
 
 fn with_job(
@@ -205,7 +194,7 @@ fn with_job(
     let contexts = Contexts::find(trace, &wire);
     let mut notes = trace.notes.clone();
     let jobs = jobs::of(profile).len();
-    notes.extend(remark_on_jobs(jobs, job, options));
+    notes.extend(remark_on_jobs(jobs, job));
     let clocks = clocks::fit(trace, &wire, singles.of_job(job), &contexts);
     let outside = clocks::outside(trace, &clocks, captured_ns(profile));
     let known = compare::Known { wire: &wire, contexts: &contexts, placement, outside: &outside };
@@ -240,7 +229,7 @@ pub fn crosscheck_sums(
     options: &Options,
 ) -> Result<Crosscheck, CrosscheckError> {
     refuse_profile(profile)?;
-    jobs::compare(profile, options.job, |job| sums_with_job(sums, profile, placement, options, job))
+    jobs::compare(profile, |job| sums_with_job(sums, profile, placement, options, job))
 }
 
 fn sums_with_job(
@@ -273,7 +262,7 @@ fn sums_with_job(
     }
     let mut notes = trace.notes.clone();
     let jobs = jobs::of(profile).len();
-    notes.extend(remark_on_jobs(jobs, job, options));
+    notes.extend(remark_on_jobs(jobs, job));
     notes.extend(remarks_on_ranks(trace, &wire, &unidentified, placement));
     let (collectives, _) = collectives::pairs(trace, &wire, &Contexts::of_tracer(tracer), placement);
     Ok(Crosscheck { jobs, ranks, unidentified, collectives, notes, ..told(trace, &wire, placement, options, job) })
@@ -372,8 +361,8 @@ fn remarks_on_ranks(trace: &Trace, wire: &Wire, unidentified: &[Unidentified], p
 }
 
 /// Which of several jobs was compared.
-fn remark_on_jobs(jobs: usize, job: u32, options: &Options) -> Option<String> {
-    (jobs > 1 && options.job.is_none()).then(|| {
+fn remark_on_jobs(jobs: usize, job: u32) -> Option<String> {
+    (jobs > 1).then(|| {
         format!("the capture holds {jobs} jobs; job {job} has most in common with the trace and is compared, --job names another")
     })
 }
@@ -413,8 +402,8 @@ fn remark_on_unidentified(unidentified: &[Unidentified]) -> Option<String> {
     };
     (all.messages > 0).then(|| {
         format!(
-            "{} on the wire have a sender or receiver whose rank is not identified: {use_of_them}; `ibscope ranks` lists the queue pairs without a rank, --rankmap \
-             names their ranks",
+            "{} on the wire have a sender or receiver whose rank is not identified: {use_of_them}; `ibscope ranks --format csv` lists the queue pairs \
+             without a rank, and takes their ranks back with --rankmap",
             told(all)
         )
     })

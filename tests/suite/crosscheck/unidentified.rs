@@ -112,7 +112,7 @@ fn every_output_names_the_cause_and_what_to_do() {
         assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
     }
     assert!(!ran.stdout.contains("not on the wire") && !ran.stdout.contains("not captured"), "{}", ran.stdout);
-    assert!(ran.stderr.contains("`ibscope ranks`") && ran.stderr.contains("--rankmap"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("`ibscope ranks --format csv`") && ran.stderr.contains("--rankmap"), "{}", ran.stderr);
     let widest = ran.stdout.lines().skip(1).map(|line| line.chars().count()).max();
     assert!(widest <= Some(84), "the name of the trace alone may be longer: {}", ran.stdout);
     let figure = fs::read_to_string(figure).expect("figure");
@@ -142,7 +142,7 @@ fn every_output_names_the_cause_and_what_to_do() {
         result,
         "receiver not identified",
         "rank not identified",
-        "`ibscope ranks` lists the queue pairs without a rank",
+        "`ibscope ranks --format csv` lists the queue pairs without a rank",
     ] {
         assert!(page.contains(part), "{part}");
     }
@@ -248,7 +248,7 @@ fn the_job_of_the_trace_is_found() {
         assert_eq!(ran.code, 4, "job {other}: {}", ran.stderr);
         let ran = ibscope(own.into_iter().chain(["--job", "3"].map(OsStr::new)));
         assert_eq!(ran.code, 1);
-        assert!(ran.stderr.contains("no job 3"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("there is no job 3"), "{}", ran.stderr);
         // Nothing says which job collective operations alone are of.
         let ran = ibscope(own.into_iter().chain([OsStr::new("--collectives-only")]));
         assert_eq!(ran.code, 1);
