@@ -161,10 +161,32 @@ pub(super) fn components<'a>(
             .collect();
         match reading::layout(&sides) {
             Some(layout) => known.push(component(family, layout, connections, &stated, processes)),
-            None => unread.push(connections),
+            None => unread.push((family, connections)),
         }
     }
-    (known, unread)
+    let mut apart = Vec::new();
+    for (family, connections) in unread {
+        match layout_around(&known, family, &connections) {
+            Some(layout) => known.push(component(family, layout, connections, &stated, processes)),
+            None => apart.push(connections),
+        }
+    }
+    (known, apart)
+}
+
+/// The only layout of the components of a family that have a port in common with these connections: tags that read
+/// alike in all layouts are read as those of their neighbors.
+fn layout_around(
+    known: &[Component<'_>],
+    family: Family,
+    connections: &[(Fitting<'_>, (End, End))],
+) -> Option<TagLayout> {
+    let keys = connections.iter().map(|(fit, _)| &fit.connection.key);
+    let ports: BTreeSet<Endpoint> = keys.flat_map(|key| [key.src, key.dst]).collect();
+    let shares =
+        |own: &&Component<'_>| own.family == family && own.ports.values().flatten().any(|port| ports.contains(port));
+    let layouts: BTreeSet<TagLayout> = known.iter().filter(shares).map(|own| own.layout).collect();
+    layouts.first().copied().filter(|_| layouts.len() == 1)
 }
 
 /// The ends of connections; queue pairs of a port that speak NCCL are one process.

@@ -2,6 +2,7 @@
 
 use super::component::Component;
 use super::jobs::Job;
+use super::reading::Fitting;
 use crate::model::ConnectionKey;
 use ibscope_parsers::mpi::{Form, TagLayout};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +16,13 @@ pub struct Detection {
 impl Detection {
     pub(super) fn add(&mut self, components: &[Component<'_>]) {
         for own in components {
-            let readings = own.connections.iter().map(|(fit, _)| (fit.connection.key, (fit.form, own.layout)));
-            self.readings.extend(readings);
+            // Datagrams by which processes connect are none of their messages.
+            let speaks = |fit: &Fitting<'_>| {
+                let enveloped = fit.connection.votes().enveloped.iter().sum::<u64>();
+                !fit.connection.key.is_datagram() || enveloped > 0
+            };
+            let readings = own.connections.iter().filter(|(fit, _)| speaks(fit));
+            self.readings.extend(readings.map(|(fit, _)| (fit.connection.key, (fit.form, own.layout))));
         }
     }
 
@@ -49,7 +55,8 @@ fn name(form: Form, layout: TagLayout) -> String {
 
 /// The libraries of a job, several where it uses several transports.
 pub(super) fn name_of(job: &Job<'_>) -> String {
-    let all = job.components.iter().flat_map(|own| own.connections.iter().map(|(fit, _)| (fit.form, own.layout)));
-    let names: BTreeSet<String> = all.map(|(form, layout)| name(form, layout)).collect();
+    let mut detection = Detection::default();
+    detection.add(&job.components);
+    let names: BTreeSet<String> = detection.readings.values().map(|(form, layout)| name(*form, *layout)).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
 }

@@ -205,19 +205,17 @@ fn two_libraries_in_one_analysis_are_told_apart() {
     assert!(together.notes.iter().all(|note| !note.contains("4096")), "{:?}", together.notes);
 }
 
-/// Two jobs in one analysis: each has a rank 0, so neither is believed, and the reader is told who claims it.
+/// Two jobs in one analysis: each has its own ranks, and its own truth.
 #[test]
-fn ranks_that_two_ports_claim_are_said_and_not_believed() {
-    let inputs = [runs::named("ompi-rc-ring2").node(1), runs::named("ompi-openib-ring2").sink()];
-    let together = profile(&inputs);
-    assert_eq!(together.ranks, []);
-    for (rank, [ip, lid]) in [(0, ["10.77.0.1", "17"]), (1, ["10.77.0.2", "18"])] {
-        let says = |note: &&String| {
-            note.starts_with(&format!("rank {rank} is claimed by")) && note.contains(ip) && note.contains(lid)
-        };
-        assert_eq!(together.notes.iter().filter(says).count(), 1, "{:?}", together.notes);
+fn two_jobs_are_never_added_up() {
+    let runs = [runs::named("ompi-rc-ring2"), runs::named("ompi-openib-ring2")];
+    let together = profile(&[runs[0].node(1), runs[1].sink()]);
+    assert_eq!(together.jobs.len(), 2, "{:?}", together.notes);
+    for (run, job) in runs.iter().zip(1..) {
+        let mut own = together.clone();
+        own.connections.retain(|connection| connection.job == Some(job));
+        own.ranks.retain(|row| row.job == job);
+        own.jobs.retain(|row| row.job == job);
+        assert_eq!(by_rank(&own), as_text(&run.truth("wire.csv").expect("wire.csv")), "{}", run.name);
     }
-    let messages = |profile: &Profile| by_rank(profile).values().map(|sums| sums.0).sum::<u64>();
-    let alone: u64 = inputs.iter().map(|path| messages(&profile(std::slice::from_ref(path)))).sum();
-    assert_eq!((messages(&together), by_rank(&together).len()), (alone, 1), "counted all the same, as unknown");
 }
