@@ -158,6 +158,9 @@ pub(super) fn input(path: &Path, format: &str) -> Input {
     }
 }
 
+/// Counts over an input, and over its stream.
+type Coverages = (Coverage, Coverage);
+
 /// State of a running analysis.
 pub(super) struct Analysis {
     inputs: Vec<InputState>,
@@ -346,14 +349,11 @@ impl Analysis {
         for (coverage, first) in coverages.iter().zip(&self.first_of_stream) {
             streams[*first].merge(coverage);
         }
-        let end =
-            |((input, ends), (coverage, stream)): ((InputState, Vec<Vec<ConnectionEnd>>), (Coverage, Coverage))| {
-                InputEnd {
-                    coverage,
-                    times_ns: stream.first_time_ns.zip(stream.last_time_ns),
-                    shards: input.shards.into_iter().zip(ends).map(|(shard, ends)| shard.end(ends)).collect(),
-                }
-            };
+        let end = |((input, ends), (coverage, stream)): ((InputState, Vec<Vec<ConnectionEnd>>), Coverages)| InputEnd {
+            coverage,
+            times_ns: stream.first_time_ns.zip(stream.last_time_ns),
+            shards: input.shards.into_iter().zip(ends).map(|(shard, ends)| shard.end(ends)).collect(),
+        };
         let inputs = self.inputs.into_iter().zip(ends).zip(coverages.into_iter().zip(streams)).map(end).collect();
         Ended { inputs, bounds: self.bounds }
     }

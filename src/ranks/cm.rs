@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(changed(&|rows| rows[0].world_rank = None), None, "one side says nothing");
         assert_eq!(changed(&|rows| rows[1].mpi_job = Some(2)), None, "another job");
         assert_eq!(changed(&|rows| rows[1].world_rank = Some(1)), None, "a process does not connect to itself");
-        assert_eq!(changed(&|rows| rows[0].service_id = Some(IP_CM_TCP | 20049)), None, "NFS listens there");
+        assert_eq!(changed(&|rows| rows[0].service_id = Some(IP_CM_TCP | 0x4E51)), None, "NFS listens there");
         assert_eq!(changed(&|rows| rows[1].remote_comm_id = Some(6)), None, "it answers another request");
         assert!(changed(&|_| {}).is_some());
     }

@@ -47,7 +47,11 @@ impl Evidence {
     }
 }
 
+/// Connections with the ends that send and receive.
+pub(super) type Connections<'a> = Vec<(Fitting<'a>, (End, End))>;
+
 /// A rank, and the votes for and against it.
+#[expect(clippy::struct_field_names, reason = "the number of a rank has no other name")]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rank {
     pub(super) rank: u32,
@@ -115,11 +119,10 @@ impl Component<'_> {
         own.filter_map(|(process, _)| self.ports.get(process)).flatten().copied().collect()
     }
 
-    /// Two processes with ranks of their own, or connection messages that state them: nothing but MPI looks like this.
-    pub(super) fn is_proven(&self) -> bool {
+    /// Ranks that enough messages name, or that connection messages state: nothing but MPI has two of them.
+    pub(super) fn strong_ranks(&self) -> impl Iterator<Item = u32> + '_ {
         let is_strong = |rank: &&Rank| rank.evidence == Evidence::Stated || rank.agreeing >= ENOUGH;
-        let strong: BTreeSet<u32> = self.ranks.values().filter(is_strong).map(|rank| rank.rank).collect();
-        strong.len() > 1
+        self.ranks.values().filter(is_strong).map(|rank| rank.rank)
     }
 
     /// Messages of collective operations that the library names.
@@ -140,14 +143,14 @@ pub(super) fn components<'a>(
     exchanges: &[Exchange],
     paired: &super::Pairs,
     processes: &mut Processes,
-) -> (Vec<Component<'a>>, Vec<Vec<(Fitting<'a>, (End, End))>>) {
+) -> (Vec<Component<'a>>, Vec<Connections<'a>>) {
     let with_ends = ends(fitting, paired, processes);
     let mut sets = Sets::default();
     (0..processes.len()).for_each(|_| _ = sets.add());
     for (_, (from, to)) in &with_ends {
         sets.join(processes.process(*from), processes.process(*to));
     }
-    let mut groups: BTreeMap<(End, Family), Vec<(Fitting<'a>, (End, End))>> = BTreeMap::new();
+    let mut groups: BTreeMap<(End, Family), Connections<'a>> = BTreeMap::new();
     for (fit, (from, to)) in with_ends {
         let group = sets.of(processes.process(from));
         groups.entry((group, Family::of(fit.form))).or_default().push((fit, (from, to)));

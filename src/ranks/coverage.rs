@@ -158,7 +158,7 @@ pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pai
         let is_ranked = |endpoint, qpn| ranks.ranks(endpoint, qpn).next().is_some();
         is_ranked(own.key.src, sender) && is_ranked(own.key.dst, Some(own.key.dest_qp))
     };
-    let is_uncounted = |own: &&Box<ConnectionTotals>| {
+    let is_uncounted = |own: &&ConnectionTotals| {
         let speaks = own.votes().enveloped.iter().sum::<u64>() > 0;
         // Too little of it was seen to say what it is; of storage whole messages were.
         let is_dark = own.starts() == 0 && own.traffic.payload_bytes > 0;
@@ -168,7 +168,7 @@ pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pai
             && (speaks && !(is_detected && is_known) || is_dark && !is_known && !own.key.is_datagram())
     };
     let between: BTreeSet<(Endpoint, Endpoint)> =
-        connections.iter().filter(is_uncounted).map(|own| (own.key.src, own.key.dst)).collect();
+        connections.iter().map(AsRef::as_ref).filter(is_uncounted).map(|own| (own.key.src, own.key.dst)).collect();
     for ((own, coverage), job) in connections.iter().zip(&mut identified.coverage).zip(&identified.job_of) {
         if job.is_some() && between.contains(&(own.key.src, own.key.dst)) {
             coverage.state = coverage.state.max(CoverageState::Incomplete);

@@ -104,10 +104,11 @@ fn is_bare(connection: &ConnectionTotals) -> bool {
 
 /// Open MPI's `osc/ucx` has a worker of its own: queue pairs without envelopes in either direction.
 fn is_one_sided(job: &Job<'_>, witnesses: &Witnesses<'_>, sender: QueuePair, receiver: QueuePair) -> bool {
-    let back = |connection: &&Box<ConnectionTotals>| {
+    let back = |connection: &&ConnectionTotals| {
         connection.key.src == receiver.endpoint && reading::receiver(&connection.key) == sender
     };
     let from = witnesses.connections.partition_point(|own| own.key.src < receiver.endpoint);
     let same_port = witnesses.connections[from..].iter().take_while(|own| own.key.src == receiver.endpoint);
-    job.family().is_some_and(|(family, _)| family == Family::Ucx) && same_port.filter(back).all(|own| is_bare(own))
+    job.family().is_some_and(|(family, _)| family == Family::Ucx)
+        && same_port.map(AsRef::as_ref).filter(back).all(is_bare)
 }

@@ -13,7 +13,7 @@
 //! processes as one rank, or where both connect the same two ranks and the library has one queue pair for that. If a
 //! component may be of several jobs, its job is unknown: jobs are never put together on a guess.
 
-use super::component::Component;
+use super::component::{Component, Connections};
 use super::processes::{End, Processes};
 use super::reading::Family;
 use ibscope_parsers::Endpoint;
@@ -220,7 +220,8 @@ fn complete(jobs: &mut Vec<(Outline, Vec<Component<'_>>)>) {
 
 /// Why a set of components is no MPI job, if it is none.
 fn refusal(job: &Job<'_>) -> Option<String> {
-    if !job.components.iter().any(Component::is_proven) {
+    let strong: BTreeSet<u32> = job.components.iter().flat_map(Component::strong_ranks).collect();
+    if strong.len() < 2 {
         return Some("fewer than two processes send enough messages that name their rank".to_owned());
     }
     let ranks = job.ranks();
@@ -239,8 +240,8 @@ fn refusal(job: &Job<'_>) -> Option<String> {
     None
 }
 
-/// Connections with their ends.
-type Connections<'a> = Vec<(super::reading::Fitting<'a>, (End, End))>;
+/// The library and layout of a job, and its ports.
+type Place = (Option<(Family, TagLayout)>, BTreeSet<Endpoint>);
 
 /// Gives components that name no rank, and those whose tags cannot be read alone, to the one job of their library that
 /// has all their ports. Returns the queue pairs that no job takes, with the reason.
@@ -251,13 +252,12 @@ pub(super) fn attach<'a>(
     processes: &mut Processes,
 ) -> Vec<(Vec<crate::model::QueuePair>, String)> {
     let mut unclaimed = Vec::new();
-    let places: Vec<(Option<(Family, TagLayout)>, BTreeSet<Endpoint>)> =
-        jobs.iter().map(|job| (job.family(), job.ports())).collect();
+    let places: Vec<Place> = jobs.iter().map(|job| (job.family(), job.ports())).collect();
     let takers = |family: Family, layout: Option<TagLayout>, ports: &BTreeSet<Endpoint>| -> Vec<usize> {
         let takes = |at: &usize| {
             let (key, own) = &places[*at];
             key.is_some_and(|key| key.0 == family && layout.is_none_or(|layout| layout == key.1))
-                && ports.is_subset(own)
+                && if layout.is_some() { !ports.is_disjoint(own) } else { ports.is_subset(own) }
         };
         (0..places.len()).filter(takes).collect()
     };

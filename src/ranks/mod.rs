@@ -155,7 +155,7 @@ fn ends_of<'a>(own: &'a Component<'_>, processes: &'a Processes) -> impl Iterato
 }
 
 /// Ports with one name belong to one node; without names each is a node by itself.
-fn node<'a>(endpoint: Endpoint, names: &'a BTreeMap<Endpoint, String>) -> (Option<&'a str>, Option<Endpoint>) {
+fn node(endpoint: Endpoint, names: &BTreeMap<Endpoint, String>) -> (Option<&str>, Option<Endpoint>) {
     match names.get(&endpoint) {
         Some(name) => (Some(name), None),
         None => (None, Some(endpoint)),
@@ -347,6 +347,7 @@ mod tests {
     use ibscope_parsers::{Endpoint, Qpn};
 
     /// A reliable connection without any traffic, between LIDs.
+    #[expect(clippy::default_trait_access, reason = "the types of so many empty fields say nothing")]
     pub(super) fn connection(src: u16, dst: u16, dest_qp: u32) -> ConnectionTotals {
         let endpoint = |lid: u16| lid.to_string().parse::<Endpoint>().expect("a LID");
         let key = ConnectionKey {

@@ -17,6 +17,9 @@ const MAX_QUEUE_PAIRS: usize = 6;
 /// Endpoints that are listed per reason in the table.
 const MAX_ENDPOINTS: usize = 8;
 
+/// Queue pairs by endpoint and job.
+type Unassigned<'a> = BTreeMap<(&'a str, Option<u32>), Vec<u32>>;
+
 /// A table for people: one line per rank and endpoint, each job under a heading of its own, and queue pairs without a rank by the reason.
 #[must_use]
 pub fn ranks_table(profile: &Profile) -> String {
@@ -46,7 +49,7 @@ pub fn ranks_table(profile: &Profile) -> String {
 
 /// Queue pairs without a rank, by the reason.
 fn unassigned(profile: &Profile) -> String {
-    let mut reasons: BTreeMap<&str, BTreeMap<(&str, Option<u32>), Vec<u32>>> = BTreeMap::new();
+    let mut reasons: BTreeMap<&str, Unassigned<'_>> = BTreeMap::new();
     for row in &profile.unassigned {
         let endpoints = reasons.entry(&row.reason).or_default();
         endpoints.entry((&row.endpoint, row.job)).or_default().push(row.qpn);

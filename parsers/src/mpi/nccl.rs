@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn lengths_of_several_elements() {
-        let of = |payload: &[u8], dma_bytes| lengths(payload, dma_bytes).map(|lengths| lengths.collect::<Vec<_>>());
+        let of = |payload: &[u8], dma_bytes| lengths(payload, dma_bytes).map(Iterator::collect::<Vec<_>>);
         assert_eq!(of(&[1, 0, 0, 0, 0, 1, 0, 0], 8), Some(alloc::vec![1, 256]));
         assert_eq!(of(&[1, 0, 0, 0, 0, 1, 0], 8), None, "not captured");
         assert_eq!(of(&[0; 40], 36), None, "more than there can be");

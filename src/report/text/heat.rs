@@ -101,13 +101,15 @@ impl Sum {
     }
 }
 
+/// A cell without traffic.
+const EMPTY: Sum = Sum::Value(0);
+
 /// Two cells, one above the other.
 fn halves(colors: &ColorScale, above: Sum, below: Sum) -> String {
     let color = |sum: Sum| match sum {
         Sum::Value(value) => terminal(viridis(colors.share(value))),
         Sum::OneNode => GRAY,
     };
-    const EMPTY: Sum = Sum::Value(0);
     match (above, below) {
         (EMPTY, EMPTY) => " ".to_owned(),
         (above, EMPTY) => format!("\x1b[38;5;{}m▀\x1b[0m", color(above)),

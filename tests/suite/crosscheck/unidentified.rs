@@ -158,7 +158,8 @@ fn no_more_is_explained_than_is_on_the_wire() {
         let mut text = "src,dst,messages,bytes\n".to_owned();
         for (place, (messages, bytes)) in &truth {
             let (all, size) = if *place == pair { (messages + more.0, bytes + more.1) } else { (*messages, *bytes) };
-            text.push_str(&format!("{},{},{all},{size}\n", place.0, place.1));
+            let (src, dst) = place;
+            let _ = std::fmt::Write::write_fmt(&mut text, format_args!("{src},{dst},{all},{size}\n"));
         }
         fs::write(&table, text).expect("written");
         let ran = crosscheck(&run, &table, &map, &["--format", "json"]);
