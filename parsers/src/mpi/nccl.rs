@@ -259,7 +259,7 @@ pub fn lengths(payload: &[u8], dma_bytes: u32) -> Option<impl Iterator<Item = u3
 mod tests {
     use super::*;
     use crate::mpi::noise;
-    use alloc::format;
+    use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
 
     /// Constructed from the table of the layouts: elements of 4 MiB for rank 5, WRITE number 9.
@@ -392,21 +392,25 @@ mod tests {
         assert_eq!(of(&[], u32::MAX), None);
     }
 
-    /// The split as the sources have it: ceil(size / n), up to the next multiple of 128 since 2.12.10, at least 8 before.
+    /// The split as the sources have it: ceil(size / n), up to the next multiple of 128 since 2.12.10, at least 8
+    /// before. What no number of queue pairs writes is no share.
     #[test]
     fn shares_of_a_message() {
-        for (is_aligned, queue_pairs) in [true, false].into_iter().flat_map(|is| [1, 2, 3, 4, 8, 128].map(|n| (is, n)))
-        {
+        for is_aligned in [true, false] {
             for bytes in [1u64, 7, 8, 100, 128, 129, 1000, 4096, 8193, 300_000, 1 << 20, 4 << 20] {
-                let even = bytes.div_ceil(queue_pairs);
-                let step = if is_aligned { even.div_ceil(128) * 128 } else { even.max(8) };
-                let mut offset = 0;
-                while offset < bytes {
-                    let share = step.min(bytes - offset);
-                    let case = format!("{bytes} over {queue_pairs}: {share} at {offset}");
-                    assert!(is_share(bytes, offset, share, is_aligned), "{case}");
-                    assert!(share == 1 || !is_share(bytes, offset + 1, share, is_aligned), "{case}");
-                    offset += share;
+                let mut written = BTreeSet::new();
+                for queue_pairs in 1..=QUEUE_PAIRS_LIMIT {
+                    let even = bytes.div_ceil(queue_pairs);
+                    let step = if is_aligned { even.div_ceil(128) * 128 } else { even.max(8) };
+                    let step = if queue_pairs == 1 { bytes } else { step };
+                    written.extend((0..bytes).step_by(step as usize).map(|at| (at, step.min(bytes - at))));
+                }
+                for &(at, share) in &written {
+                    let near = [(at, share), (at + 1, share), (at, share + 1), (at, share - 1)];
+                    for (at, share) in near.into_iter().filter(|(_, share)| *share > 0) {
+                        let expected = written.contains(&(at, share));
+                        assert_eq!(is_share(bytes, at, share, is_aligned), expected, "{share} at {at} of {bytes}");
+                    }
                 }
             }
         }
