@@ -9,7 +9,7 @@ use ibscope_parsers::mpi::rdmacm;
 fn state(row: &mut CmRow, peer: Option<rdmacm::Peer>) {
     row.world_rank = peer.map(|peer| peer.world_rank);
     row.mpi_job = peer.map(|peer| peer.job);
-    row.mpi_port = peer.map(|peer| peer.port);
+    row.mpi_queue = peer.map(|peer| peer.queue);
 }
 
 /// Reads the message of a management packet, if it is one.
@@ -29,13 +29,16 @@ pub fn connection_management(packet: Packet<'_>, batch_bytes: &[u8]) -> Option<C
         world_rank: None,
         mpi_job: None,
         mpi_port: None,
+        mpi_queue: None,
     };
     let (local, remote) = match message {
         CmMessage::Req(req) => {
             row.qpn = Some(req.local_qpn);
             row.starting_psn = Some(req.starting_psn.value());
             row.service_id = Some(req.service_id);
-            state(&mut row, rdmacm::request(req.private_data));
+            let peer = rdmacm::request(req.private_data);
+            state(&mut row, peer);
+            row.mpi_port = peer.map(|peer| peer.port);
             (req.local_comm_id, None)
         }
         CmMessage::Rep(rep) => {

@@ -460,7 +460,10 @@ pub struct CmRow {
     /// Job that the sender's private data states beside its rank.
     #[serde(default)]
     pub mpi_job: Option<u32>,
-    /// TCP port number at which the sender listens for connections, stated beside its rank.
+    /// TCP port number at which the sender listens for connections, stated beside its rank (REQ).
     #[serde(default)]
     pub mpi_port: Option<u16>,
+    /// Number of the receive queue that the connection is for, stated beside the rank.
+    #[serde(default)]
+    pub mpi_queue: Option<u8>,
 }

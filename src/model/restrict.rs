@@ -263,6 +263,7 @@ mod tests {
             world_rank: None,
             mpi_job: None,
             mpi_port: None,
+            mpi_queue: None,
         };
         profile.cm = vec![
             cm(1, 2, "REQ", (7, None), Some(20)),

@@ -350,6 +350,7 @@ pub(super) fn read_cm(path: &Path, bytes: Vec<u8>) -> Result<Vec<CmRow>, Profile
             world_rank: world_rank.get(row).copied().flatten(),
             mpi_job: mpi_job.get(row).copied().flatten(),
             mpi_port: None,
+            mpi_queue: None,
         })
     };
     (0..table.rows()).map(row).collect()

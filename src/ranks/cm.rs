@@ -1,12 +1,14 @@
 //! CM exchanges in which Open MPI's `openib` states job and ranks.
 //!
 //! Private data belong to whoever listens at the service, so one message proves nothing: an NFS server answers with bytes
-//! that parse as "rank 0". An exchange counts where REQ and REP belong together, both state the same job and different
-//! ranks, and the service that the REQ asks for is the port at which the replier says that it listens.
+//! that parse as "rank 0". An exchange counts where REQ and REP belong together, both state the same job, the same
+//! receive queue and different ranks, and the REQ asks for a TCP port of the IP CM service: the one at which the replier
+//! listens, if REQs of its own state that.
 
 use crate::model::QueuePair;
 use crate::model::profile::CmRow;
-use std::collections::BTreeMap;
+use ibscope_parsers::Endpoint;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Service ids of the RDMA IP CM service, port space TCP (InfiniBand Architecture, annex A11): the port is in the
 /// lowest 16 bits.
@@ -17,6 +19,8 @@ const IP_CM_TCP: u64 = 0x0000_0000_0106_0000;
 pub(super) struct Exchange {
     pub(super) requester: QueuePair,
     pub(super) replier: QueuePair,
+    /// The PSNs that requester and replier expect first.
+    pub(super) first_psns: (Option<u32>, Option<u32>),
     /// What the REQ asked for.
     pub(super) service_id: Option<u64>,
     /// Job and the ranks of requester and replier, where both state them.
@@ -36,31 +40,48 @@ pub(super) fn tcp_port(service_id: u64) -> Option<u16> {
     (service_id & !0xFFFF == IP_CM_TCP).then_some(service_id as u16)
 }
 
+/// TCP ports at which processes listen, by their port, job and rank, as their REQs state them.
+type Listening = BTreeMap<(Endpoint, u32, u32), BTreeSet<u16>>;
+
+fn listening(cm: &[CmRow]) -> Listening {
+    let mut listening = Listening::new();
+    for row in cm {
+        if let (Some(job), Some(rank), Some(port)) = (row.mpi_job, row.world_rank, row.mpi_port) {
+            listening.entry((row.src, job, rank)).or_default().insert(port);
+        }
+    }
+    listening
+}
+
 /// The exchanges of which both REQ and REP were captured.
 pub(super) fn exchanges(cm: &[CmRow]) -> Vec<Exchange> {
     let requests: BTreeMap<_, &CmRow> =
         cm.iter().filter(|row| row.message == "REQ").map(|row| ((row.src, row.dst, row.local_comm_id), row)).collect();
+    let listening = listening(cm);
     let exchange = |reply: &CmRow| {
         let request = requests.get(&(reply.dst, reply.src, reply.remote_comm_id?))?;
         Some(Exchange {
             requester: QueuePair { endpoint: request.src, qpn: request.qpn? },
             replier: QueuePair { endpoint: reply.src, qpn: reply.qpn? },
+            first_psns: (request.starting_psn, reply.starting_psn),
             service_id: request.service_id,
-            stated: stated(request, reply),
+            stated: stated(request, reply, &listening),
         })
     };
     cm.iter().filter(|row| row.message == "REP").filter_map(exchange).collect()
 }
 
-fn stated(request: &CmRow, reply: &CmRow) -> Option<Stated> {
+fn stated(request: &CmRow, reply: &CmRow, listening: &Listening) -> Option<Stated> {
     let (job, requester, replier) = (request.mpi_job?, request.world_rank?, reply.world_rank?);
-    let listens = tcp_port(request.service_id?).is_some_and(|port| Some(port) == reply.mpi_port);
-    (reply.mpi_job == Some(job) && requester != replier && listens).then_some(Stated { job, requester, replier })
+    let port = tcp_port(request.service_id?)?;
+    let listens = listening.get(&(reply.src, job, replier)).is_none_or(|ports| ports.contains(&port));
+    let agree = reply.mpi_job == Some(job) && reply.mpi_queue == request.mpi_queue && requester != replier;
+    (agree && listens).then_some(Stated { job, requester, replier })
 }
 
 /// Takes the rank out of rows whose exchange does not agree: what parses as one is something else.
 pub(super) fn keep_agreed(cm: &mut [CmRow]) {
-    let agreed: std::collections::BTreeSet<QueuePair> = exchanges(cm)
+    let agreed: BTreeSet<QueuePair> = exchanges(cm)
         .iter()
         .filter(|exchange| exchange.stated.is_some())
         .flat_map(|exchange| [exchange.requester, exchange.replier])
@@ -68,7 +89,7 @@ pub(super) fn keep_agreed(cm: &mut [CmRow]) {
     for row in cm {
         let end = row.qpn.map(|qpn| QueuePair { endpoint: row.src, qpn });
         if !end.is_some_and(|end| agreed.contains(&end)) {
-            (row.world_rank, row.mpi_job, row.mpi_port) = (None, None, None);
+            (row.world_rank, row.mpi_job, row.mpi_port, row.mpi_queue) = (None, None, None, None);
         }
     }
 }
@@ -76,7 +97,7 @@ pub(super) fn keep_agreed(cm: &mut [CmRow]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ibscope_parsers::{Endpoint, Lid, Qpn};
+    use ibscope_parsers::{Lid, Qpn};
 
     fn row(message: &str, (src, dst): (u16, u16), ids: (u32, Option<u32>), rank: u32) -> CmRow {
         CmRow {
@@ -91,7 +112,8 @@ mod tests {
             service_id: (message == "REQ").then_some(IP_CM_TCP | 0x7E3F),
             world_rank: Some(rank),
             mpi_job: Some(0x4C14_0001),
-            mpi_port: Some(0x7E3F),
+            mpi_port: (message == "REQ").then_some(0x887A),
+            mpi_queue: Some(0),
         }
     }
 
@@ -111,8 +133,14 @@ mod tests {
         assert_eq!(changed(&|rows| rows[0].world_rank = None), None, "one side says nothing");
         assert_eq!(changed(&|rows| rows[1].mpi_job = Some(2)), None, "another job");
         assert_eq!(changed(&|rows| rows[1].world_rank = Some(1)), None, "a process does not connect to itself");
-        assert_eq!(changed(&|rows| rows[0].service_id = Some(IP_CM_TCP | 0x4E51)), None, "NFS listens there");
+        assert_eq!(changed(&|rows| rows[0].service_id = Some(0x4E51)), None, "no port of TCP");
+        assert_eq!(changed(&|rows| rows[1].mpi_queue = Some(1)), None, "another queue");
         assert_eq!(changed(&|rows| rows[1].remote_comm_id = Some(6)), None, "it answers another request");
         assert!(changed(&|_| {}).is_some());
+        // Rank 0 asks rank 1 for a connection too, and states where it listens itself.
+        let own = |port| CmRow { mpi_port: Some(port), ..row("REQ", (17, 18), (7, None), 0) };
+        let [request, reply] = good.clone();
+        assert!(stated(&[request.clone(), reply.clone(), own(0x7E3F)]).is_some());
+        assert_eq!(stated(&[request, reply, own(0x4E51)]), None, "it listens elsewhere");
     }
 }

@@ -12,7 +12,7 @@
 
 use super::reading::{self, Family};
 use super::{Detection, Identified, Pairs};
-use crate::model::profile::{CmRow, CoverageState, PairCoverage};
+use crate::model::profile::{CoverageState, PairCoverage};
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{ConnectionKey, Kind, QueuePair, RankIndex};
 use ibscope_parsers::ib::{Opcode, Service};
@@ -31,20 +31,22 @@ const SAMPLED_PERCENT: u64 = 70;
 /// Share of the connections that must look sampled, in percent: losses in bursts hit some.
 const SAMPLED_CONNECTIONS_PERCENT: usize = 80;
 
-/// The coverage of each connection, in their order. In a window of time what lies outside is not missing.
+/// The coverage of each connection, in their order. `first_psns`: what connection messages say that a queue pair is
+/// sent first. In a window of time what lies outside is not missing.
 pub(super) fn coverage(
     connections: &[Box<ConnectionTotals>],
-    cm: &[CmRow],
+    first_psns: &BTreeMap<QueuePair, u32>,
     paired: &Pairs,
     detection: &Detection,
     is_window: bool,
 ) -> Vec<PairCoverage> {
-    let starts: BTreeMap<QueuePair, u32> =
-        cm.iter().filter_map(|row| Some((QueuePair { endpoint: row.src, qpn: row.qpn? }, row.starting_psn?))).collect();
     let views = connections.iter().map(|own| View {
         own,
         back: back(connections, &own.key, paired),
-        first_psn: starts.get(&reading::receiver(&own.key)).copied().or_else(|| starts_at_zero(detection, &own.key)),
+        first_psn: first_psns
+            .get(&reading::receiver(&own.key))
+            .copied()
+            .or_else(|| starts_at_zero(detection, &own.key)),
         is_window,
     });
     let mut all: Vec<PairCoverage> = views.map(|view| view.coverage(detection)).collect();

@@ -20,6 +20,7 @@ mod coverage;
 mod detection;
 mod infer;
 mod jobs;
+mod moved;
 mod pairs;
 mod processes;
 mod reading;
@@ -30,9 +31,11 @@ pub use pairs::{Evidence, Pairs, named, pair};
 use crate::model::profile::{CmRow, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Introduction, Kind, QueuePair, SameProcess, Wireup};
+use cm::Exchange;
 use component::{Component, Rank};
 use ibscope_parsers::Endpoint;
 use jobs::Job;
+use moved::Moved;
 use processes::{End, Processes};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,14 +95,24 @@ type Ranks = BTreeMap<QueuePair, (u32, Rank)>;
 /// Identifies jobs and ranks.
 #[must_use]
 pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
-    let mut identified = jobs_and_ranks(witnesses, paired);
+    let mut exchanges = cm::exchanges(witnesses.cm);
+    let moved = moved::moved(witnesses, &exchanges, paired);
+    for exchange in &mut exchanges {
+        exchange.requester = moved.actual(exchange.requester);
+        exchange.replier = moved.actual(exchange.replier);
+    }
+    let mut identified = jobs_and_ranks(witnesses, paired, &exchanges, &moved);
     let Witnesses { connections, cm, is_window, .. } = *witnesses;
-    identified.coverage = coverage::coverage(connections, cm, paired, &identified.detection, is_window);
+    let first_psns = cm
+        .iter()
+        .filter_map(|row| Some((moved.actual(QueuePair { endpoint: row.src, qpn: row.qpn? }), row.starting_psn?)));
+    let first_psns: BTreeMap<QueuePair, u32> = first_psns.collect();
+    identified.coverage = coverage::coverage(connections, &first_psns, paired, &identified.detection, is_window);
     coverage::mark_uncounted(connections, paired, &mut identified);
     identified
 }
 
-fn jobs_and_ranks(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
+fn jobs_and_ranks(witnesses: &Witnesses<'_>, paired: &Pairs, exchanges: &[Exchange], moved: &Moved) -> Identified {
     let connections = witnesses.connections;
     let mut identified = Identified {
         job_of: vec![None; connections.len()],
@@ -110,9 +123,8 @@ fn jobs_and_ranks(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
     if fitting.is_empty() {
         return identified;
     }
-    let exchanges = cm::exchanges(witnesses.cm);
-    let mut processes = processes::named(witnesses, &exchanges);
-    let (known, unread) = component::components(fitting, witnesses, &exchanges, paired, &mut processes);
+    let mut processes = processes::named(witnesses, exchanges, moved);
+    let (known, unread) = component::components(fitting, witnesses, exchanges, paired, &mut processes);
     let (ranked, silent): (Vec<_>, Vec<_>) = known.into_iter().partition(|own| !own.ranks.is_empty());
     let mut formed = jobs::form(ranked, &mut processes);
     formed.jobs.sort_by_key(Job::times_ns);

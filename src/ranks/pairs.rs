@@ -72,10 +72,11 @@ impl Pairs {
 #[must_use]
 pub fn pair(witnesses: &Witnesses<'_>) -> Pairs {
     let Witnesses { connections, cm, wireups, named, introductions, .. } = *witnesses;
-    let mut pairs = Pairs::default();
-    by_cm(&mut pairs, cm);
-    by_introductions(&mut pairs, introductions);
-    by_wireup(&mut pairs, wireups, named);
+    let mut stated = Stated { pairs: Pairs::default(), senders: senders(connections) };
+    by_cm(&mut stated, cm);
+    by_introductions(&mut stated, introductions);
+    by_wireup(&mut stated, wireups, named);
+    let mut pairs = stated.pairs;
     let is_favorite: fn(u64, u64) -> bool = if is_lossy(connections) { beyond_chance } else { twice_as_many };
     by_votes(&mut pairs, connections, is_favorite, Evidence::Echo, |connection| &connection.echoes);
     by_votes(&mut pairs, connections, is_favorite, Evidence::Answers, |connection| &connection.partners);
@@ -83,6 +84,34 @@ pub fn pair(witnesses: &Witnesses<'_>) -> Pairs {
         alone(&mut pairs, connections);
     }
     pairs
+}
+
+/// Ports that send to each queue pair.
+type Senders = HashMap<QueuePair, BTreeSet<Endpoint>, FixedState>;
+
+fn senders(connections: &[Box<ConnectionTotals>]) -> Senders {
+    let mut senders = Senders::default();
+    for key in connections.iter().map(|connection| &connection.key) {
+        senders.entry(QueuePair { endpoint: key.dst, qpn: key.dest_qp }).or_default().insert(key.src);
+    }
+    senders
+}
+
+/// What connection messages state, as far as packets do not show that they mean another port.
+struct Stated {
+    pairs: Pairs,
+    senders: Senders,
+}
+
+impl Stated {
+    fn pair(&mut self, a: QueuePair, b: QueuePair, evidence: Evidence) {
+        let receives_from = |end: QueuePair, other: QueuePair| {
+            self.senders.get(&end).is_none_or(|ports| ports.contains(&other.endpoint))
+        };
+        if receives_from(a, b) && receives_from(b, a) {
+            self.pairs.pair(a, b, evidence);
+        }
+    }
 }
 
 /// Share of the requests that may be missing, in percent, before answers whose request is missing outnumber chance.
@@ -108,7 +137,7 @@ const fn beyond_chance(best: u64, next: u64) -> bool {
 }
 
 /// The queue pairs that both sides list belong together one by one. Introductions between the same two speakers are taken in turn.
-fn by_introductions(pairs: &mut Pairs, introductions: &[Introduction]) {
+fn by_introductions(stated: &mut Stated, introductions: &[Introduction]) {
     type Lists<'a> = BTreeMap<(QueuePair, QueuePair, u32), Vec<&'a [Qpn]>>;
     let mut lists: Lists<'_> = BTreeMap::new();
     let mut said_before = BTreeSet::new();
@@ -124,13 +153,13 @@ fn by_introductions(pairs: &mut Pairs, introductions: &[Introduction]) {
             for (&own, &other) in own.iter().zip(others.iter()) {
                 let a = QueuePair { endpoint: from.endpoint, qpn: own };
                 let b = QueuePair { endpoint: to.endpoint, qpn: other };
-                pairs.pair(a, b, Evidence::Introduction);
+                stated.pair(a, b, Evidence::Introduction);
             }
         }
     }
 }
 
-fn by_cm(pairs: &mut Pairs, cm: &[CmRow]) {
+fn by_cm(stated: &mut Stated, cm: &[CmRow]) {
     let requests: BTreeMap<_, _> = cm
         .iter()
         .filter(|row| row.message == "REQ")
@@ -140,7 +169,7 @@ fn by_cm(pairs: &mut Pairs, cm: &[CmRow]) {
         let (Some(remote), Some(qpn)) = (reply.remote_comm_id, reply.qpn) else { continue };
         if let Some(&requester) = requests.get(&(reply.dst, reply.src, remote)) {
             let (a, b) = (QueuePair { endpoint: reply.dst, qpn: requester }, QueuePair { endpoint: reply.src, qpn });
-            pairs.pair(a, b, Evidence::Cm);
+            stated.pair(a, b, Evidence::Cm);
         }
     }
 }
@@ -199,7 +228,7 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-fn by_wireup(pairs: &mut Pairs, wireups: &[Wireup], named: &[Vec<QueuePair>]) {
+fn by_wireup(stated: &mut Stated, wireups: &[Wireup], named: &[Vec<QueuePair>]) {
     // A UCX endpoint by its owner and its id, the workers that have such an id, and the one queue pair that their messages name.
     let mut endpoints: BTreeMap<(Endpoint, u64), BTreeMap<u64, BTreeSet<QueuePair>>> = BTreeMap::new();
     let mut replies = BTreeSet::new();
@@ -221,7 +250,7 @@ fn by_wireup(pairs: &mut Pairs, wireups: &[Wireup], named: &[Vec<QueuePair>]) {
         // The id is the receiver's: it tells nothing of its worker, so it must be the only one with that id.
         let Some(others) = endpoints.get(&(dst, receiver)).filter(|workers| workers.len() == 1) else { continue };
         if let Some(other) = others.values().next().and_then(only) {
-            pairs.pair(end, other, Evidence::Wireup);
+            stated.pair(end, other, Evidence::Wireup);
         }
     }
 }

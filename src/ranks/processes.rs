@@ -9,9 +9,11 @@
 
 use super::Witnesses;
 use super::cm::{self, Exchange};
+use super::moved::Moved;
 use crate::model::QueuePair;
 use foldhash::fast::FixedState;
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::mpi::ucx_wireup::{Lane, lanes};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Number of an end of connections: a queue pair, or the unknown sender of one connection.
@@ -133,7 +135,7 @@ impl Processes {
 
 /// The queue pairs of UCX's workers. Their ids are random 64-bit numbers, so one on two ports is one process; one that
 /// opens the same endpoint at two ports is not: something has copied its messages.
-fn workers(witnesses: &Witnesses<'_>) -> BTreeMap<(u64, Option<Endpoint>), Vec<QueuePair>> {
+fn workers(witnesses: &Witnesses<'_>, moved: &Moved) -> BTreeMap<(u64, Option<Endpoint>), Vec<QueuePair>> {
     let mut ports: BTreeMap<(u64, u64), BTreeSet<Endpoint>> = BTreeMap::new();
     for wireup in witnesses.wireups {
         ports.entry((wireup.worker, wireup.sender_endpoint)).or_default().insert(wireup.src);
@@ -146,14 +148,16 @@ fn workers(witnesses: &Witnesses<'_>) -> BTreeMap<(u64, Option<Endpoint>), Vec<Q
         let own = workers.entry((wireup.worker, port)).or_default();
         own.extend(wireup.datagram_qp.map(|qpn| QueuePair { endpoint: wireup.src, qpn }));
         own.extend(ends);
+        let lanes = lanes(&wireup.address).map(|Lane { qpn, .. }| QueuePair { endpoint: wireup.src, qpn });
+        own.extend(lanes.filter_map(|named| moved.elsewhere(named)));
     }
     workers
 }
 
 /// The processes that connection messages name.
-pub(super) fn named(witnesses: &Witnesses<'_>, exchanges: &[Exchange]) -> Processes {
+pub(super) fn named(witnesses: &Witnesses<'_>, exchanges: &[Exchange], moved: &Moved) -> Processes {
     let mut processes = Processes::default();
-    workers(witnesses).into_values().for_each(|own| processes.join_named(own));
+    workers(witnesses, moved).into_values().for_each(|own| processes.join_named(own));
     let mut ranks: BTreeMap<(u32, u32), Vec<QueuePair>> = BTreeMap::new();
     for said in witnesses.introductions {
         let own = said.queue_pairs.iter().map(|&qpn| QueuePair { endpoint: said.from.endpoint, qpn });

@@ -23,7 +23,8 @@ const RANK_LIMIT: u32 = 1 << 20;
 /// One end of a connection, as it describes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// TCP port number that the process's `rdma_cm` listens at, as far as a REQ goes.
+    /// TCP port number that the process's `rdma_cm` listens at in a REQ. A REP leaves it as the stack had it
+    /// (`handle_connect_request`).
     pub port: u16,
     /// Index of the endpoint in the process that sends this: what its peer puts into immediate data.
     pub endpoint_index: u32,

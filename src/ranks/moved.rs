@@ -1,0 +1,129 @@
+//! Queue pairs whose packets carry another address than the connection messages that name them.
+//!
+//! Connection messages state the port of a process, packets carry the path that was chosen: with several LIDs per port
+//! (LMC) each connection may use another one, and a second rail has an address of its own. Both messages of an exchange
+//! state a queue pair number and the first PSN. A connection between two queue pairs with these numbers, which begins
+//! with these PSNs, is the one that is meant, if the ports that the messages name have none and no other one fits.
+
+use super::cm::Exchange;
+use super::{Pairs, Witnesses, reading};
+use crate::model::traffic::ConnectionTotals;
+use crate::model::{Kind, QueuePair, Wireup};
+use foldhash::fast::FixedState;
+use ibscope_parsers::mpi::ucx_wireup::{Lane, lanes};
+use ibscope_parsers::{Endpoint, Qpn};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Queue pairs as packets show them, by the name that connection messages give them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Moved(HashMap<QueuePair, QueuePair, FixedState>);
+
+impl Moved {
+    /// The queue pair that is meant by a name.
+    pub(super) fn actual(&self, named: QueuePair) -> QueuePair {
+        self.0.get(&named).copied().unwrap_or(named)
+    }
+
+    /// The queue pair that is meant by a name, where packets show it at another port.
+    pub(super) fn elsewhere(&self, named: QueuePair) -> Option<QueuePair> {
+        self.0.get(&named).copied()
+    }
+}
+
+/// Two queue pairs that an exchange names as the ends of a connection, and the PSN that each expects first.
+type Named = [(QueuePair, u32); 2];
+
+/// Connections by the numbers of their queue pairs, the lower one first.
+type Connected = HashMap<(Qpn, Qpn), BTreeSet<[QueuePair; 2]>, FixedState>;
+
+/// The first PSN that each connected queue pair was sent; `None` where only answers were seen.
+type FirstPsns = HashMap<QueuePair, Option<u32>, FixedState>;
+
+/// Finds what connection messages name and packets show elsewhere.
+pub(super) fn moved(witnesses: &Witnesses<'_>, exchanges: &[Exchange], paired: &Pairs) -> Moved {
+    let mut named: Vec<Named> = exchanges.iter().filter_map(by_cm).collect();
+    named.extend(by_wireup(witnesses.wireups));
+    if named.is_empty() {
+        return Moved::default();
+    }
+    let first_psns = first_psns(witnesses.connections);
+    let connected = connected(&first_psns, paired);
+    let mut found: HashMap<QueuePair, BTreeSet<QueuePair>, FixedState> = HashMap::default();
+    let mut claimed: HashMap<QueuePair, BTreeSet<QueuePair>, FixedState> = HashMap::default();
+    for ends in &named {
+        if ends.iter().all(|(end, _)| first_psns.contains_key(end)) {
+            continue;
+        }
+        if let Some(actual) = meant(ends, &connected, &first_psns) {
+            for ((name, _), actual) in ends.iter().zip(actual) {
+                found.entry(*name).or_default().insert(actual);
+                claimed.entry(actual).or_default().insert(*name);
+            }
+        }
+    }
+    let only = |(name, actual): (QueuePair, BTreeSet<QueuePair>)| {
+        let actual = actual.first().copied().filter(|_| actual.len() == 1)?;
+        (claimed.get(&actual)?.len() == 1).then_some((name, actual))
+    };
+    Moved(found.into_iter().filter_map(only).collect())
+}
+
+fn by_cm(exchange: &Exchange) -> Option<Named> {
+    let (requester, replier) = exchange.first_psns;
+    Some([(exchange.requester, requester?), (exchange.replier, replier?)])
+}
+
+/// What UCX's requests and replies name: every lane of the one with every lane of the other. Both PSNs are 0
+/// (`uct_rc_iface_qp_connect`).
+fn by_wireup(wireups: &[Wireup]) -> Vec<Named> {
+    let mut endpoints: BTreeMap<(Endpoint, u64), BTreeMap<u64, BTreeSet<Qpn>>> = BTreeMap::new();
+    for wireup in wireups {
+        let workers = endpoints.entry((wireup.src, wireup.sender_endpoint)).or_default();
+        workers.entry(wireup.worker).or_default().extend(lanes(&wireup.address).map(|Lane { qpn, .. }| qpn));
+    }
+    let of = |endpoint, id| -> Option<Vec<QueuePair>> {
+        let workers = endpoints.get(&(endpoint, id)).filter(|workers| workers.len() == 1)?;
+        Some(workers.values().flatten().map(|&qpn| QueuePair { endpoint, qpn }).collect())
+    };
+    let mut named = BTreeSet::new();
+    for wireup in wireups.iter().filter(|wireup| wireup.receiver_endpoint != 0) {
+        let own = of(wireup.src, wireup.sender_endpoint).unwrap_or_default();
+        let others = of(wireup.dst, wireup.receiver_endpoint).unwrap_or_default();
+        for &own in &own {
+            named.extend(others.iter().map(|&other| [(own.min(other), 0), (own.max(other), 0)]));
+        }
+    }
+    named.into_iter().collect()
+}
+
+fn first_psns(connections: &[Box<ConnectionTotals>]) -> FirstPsns {
+    let connected = connections.iter().filter(|own| own.key.kind == Kind::Data && !own.key.is_datagram());
+    connected.map(|own| (reading::receiver(&own.key), own.continuity.first_psn)).collect()
+}
+
+fn connected(first_psns: &FirstPsns, paired: &Pairs) -> Connected {
+    let mut connected = Connected::default();
+    for &end in first_psns.keys() {
+        if let Some((other, _)) = paired.partner(end) {
+            let numbers = (end.qpn.min(other.qpn), end.qpn.max(other.qpn));
+            connected.entry(numbers).or_default().insert([end.min(other), end.max(other)]);
+        }
+    }
+    connected
+}
+
+/// The only connection between queue pairs with these numbers that begins with these PSNs, in the order of the names.
+fn meant(ends: &Named, connected: &Connected, first_psns: &FirstPsns) -> Option<[QueuePair; 2]> {
+    let [(a, _), (b, _)] = ends;
+    let fits = |actual: &[QueuePair; 2]| {
+        let seen = actual.map(|end| first_psns.get(&end).copied().flatten());
+        let agrees = |(seen, (_, named)): (&Option<u32>, &(QueuePair, u32))| seen.is_none_or(|seen| seen == *named);
+        let is_meant = |(actual, (name, _)): (&QueuePair, &(QueuePair, u32))| {
+            actual == name || actual.qpn == name.qpn && !first_psns.contains_key(name)
+        };
+        actual.iter().zip(ends).all(is_meant) && seen.iter().any(Option::is_some) && seen.iter().zip(ends).all(agrees)
+    };
+    let candidates = connected.get(&(a.qpn.min(b.qpn), a.qpn.max(b.qpn)))?;
+    let mut fitting = candidates.iter().flat_map(|&[low, high]| [[low, high], [high, low]]).filter(fits);
+    fitting.next().filter(|_| fitting.next().is_none())
+}
