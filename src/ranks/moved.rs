@@ -30,6 +30,9 @@ impl Moved {
     }
 }
 
+/// The most bits of a LID that the LID mask control of a port gives to paths (InfiniBand Architecture, 7.11.1).
+const LMC_LIMIT: u32 = 7;
+
 /// Two queue pairs that an exchange names as the ends of a connection, and the PSN that each expects first.
 type Named = [(QueuePair, u32); 2];
 
@@ -47,25 +50,92 @@ pub(super) fn moved(witnesses: &Witnesses<'_>, exchanges: &[Exchange], paired: &
         return Moved::default();
     }
     let first_psns = first_psns(witnesses.connections);
-    let connected = connected(&first_psns, paired);
-    let mut found: HashMap<QueuePair, BTreeSet<QueuePair>, FixedState> = HashMap::default();
-    let mut claimed: HashMap<QueuePair, BTreeSet<QueuePair>, FixedState> = HashMap::default();
-    for ends in &named {
-        if ends.iter().all(|(end, _)| first_psns.contains_key(end)) {
-            continue;
+    let mut connected = connected(&first_psns, paired);
+    named.retain(|ends| {
+        let is_shown = ends.iter().all(|(end, _)| first_psns.contains_key(end));
+        if is_shown && let Some(connections) = connected.get_mut(&numbers(ends[0].0, ends[1].0)) {
+            connections.remove(&sorted(ends.map(|(end, _)| end)));
         }
-        if let Some(actual) = meant(ends, &connected, &first_psns) {
-            for ((name, _), actual) in ends.iter().zip(actual) {
-                found.entry(*name).or_default().insert(actual);
-                claimed.entry(actual).or_default().insert(*name);
-            }
+        !is_shown
+    });
+    let mut found = Found::default();
+    let mut either_way = Vec::new();
+    for ends in &named {
+        match fitting(ends, &connected, &first_psns)[..] {
+            [actual] => found.add(ends, actual),
+            // Both queue pairs have the same number.
+            [one, other] if sorted(one) == sorted(other) => either_way.push((ends, [one, other])),
+            _ => {}
         }
     }
-    let only = |(name, actual): (QueuePair, BTreeSet<QueuePair>)| {
-        let actual = actual.first().copied().filter(|_| actual.len() == 1)?;
-        (claimed.get(&actual)?.len() == 1).then_some((name, actual))
-    };
-    Moved(found.into_iter().filter_map(only).collect())
+    for (ends, ways) in either_way {
+        if let Some(actual) = found.way(ends, ways) {
+            found.add(ends, actual);
+        }
+    }
+    found.settle()
+}
+
+/// What names stand for, as far as it is seen.
+#[derive(Debug, Default)]
+struct Found {
+    actual: HashMap<QueuePair, BTreeSet<QueuePair>, FixedState>,
+    names: HashMap<QueuePair, BTreeSet<QueuePair>, FixedState>,
+    /// Ports at which queue pairs of a port are shown.
+    ports: BTreeSet<(Endpoint, Endpoint)>,
+}
+
+impl Found {
+    fn add(&mut self, ends: &Named, actual: [QueuePair; 2]) {
+        for ((name, _), actual) in ends.iter().zip(actual) {
+            self.actual.entry(*name).or_default().insert(actual);
+            self.names.entry(actual).or_default().insert(*name);
+            self.ports.insert((name.endpoint, actual.endpoint));
+        }
+    }
+
+    /// Which end is which: ports that others have shown to belong together, or LIDs that differ in fewer of the lowest
+    /// bits, as those of one port do.
+    fn way(&self, ends: &Named, ways: [[QueuePair; 2]; 2]) -> Option<[QueuePair; 2]> {
+        let known = |way: &[QueuePair; 2]| {
+            let mut pairs = way.iter().zip(ends);
+            pairs.all(|(actual, (name, _))| self.ports.contains(&(name.endpoint, actual.endpoint)))
+        };
+        let bits = |way: &[QueuePair; 2]| {
+            let differ = |(actual, (name, _)): (&QueuePair, &(QueuePair, u32))| {
+                Some(u16::BITS - (actual.endpoint.lid()?.0 ^ name.endpoint.lid()?.0).leading_zeros())
+            };
+            way.iter().zip(ends).map(differ).max().flatten().filter(|bits| *bits <= LMC_LIMIT)
+        };
+        let [one, other] = ways;
+        match ways.each_ref().map(known) {
+            [true, false] => Some(one),
+            [false, true] => Some(other),
+            _ => match ways.each_ref().map(bits) {
+                [Some(a), b] if b.is_none_or(|b| a < b) => Some(one),
+                [a, Some(b)] if a.is_none_or(|a| b < a) => Some(other),
+                _ => None,
+            },
+        }
+    }
+
+    /// Names that stand for one queue pair, which has one name.
+    fn settle(self) -> Moved {
+        let only = |(name, actual): (QueuePair, BTreeSet<QueuePair>)| {
+            let actual = actual.first().copied().filter(|_| actual.len() == 1)?;
+            (self.names.get(&actual)?.len() == 1).then_some((name, actual))
+        };
+        Moved(self.actual.into_iter().filter_map(only).collect())
+    }
+}
+
+/// The numbers of two queue pairs, the lower one first.
+fn numbers(a: QueuePair, b: QueuePair) -> (Qpn, Qpn) {
+    (a.qpn.min(b.qpn), a.qpn.max(b.qpn))
+}
+
+fn sorted([a, b]: [QueuePair; 2]) -> [QueuePair; 2] {
+    [a.min(b), a.max(b)]
 }
 
 fn by_cm(exchange: &Exchange) -> Option<Named> {
@@ -105,16 +175,14 @@ fn connected(first_psns: &FirstPsns, paired: &Pairs) -> Connected {
     let mut connected = Connected::default();
     for &end in first_psns.keys() {
         if let Some((other, _)) = paired.partner(end) {
-            let numbers = (end.qpn.min(other.qpn), end.qpn.max(other.qpn));
-            connected.entry(numbers).or_default().insert([end.min(other), end.max(other)]);
+            connected.entry(numbers(end, other)).or_default().insert(sorted([end, other]));
         }
     }
     connected
 }
 
-/// The only connection between queue pairs with these numbers that begins with these PSNs, in the order of the names.
-fn meant(ends: &Named, connected: &Connected, first_psns: &FirstPsns) -> Option<[QueuePair; 2]> {
-    let [(a, _), (b, _)] = ends;
+/// Connections between queue pairs with these numbers that begin with these PSNs, in the order of the names.
+fn fitting(ends: &Named, connected: &Connected, first_psns: &FirstPsns) -> Vec<[QueuePair; 2]> {
     let fits = |actual: &[QueuePair; 2]| {
         let seen = actual.map(|end| first_psns.get(&end).copied().flatten());
         let agrees = |(seen, (_, named)): (&Option<u32>, &(QueuePair, u32))| seen.is_none_or(|seen| seen == *named);
@@ -123,7 +191,6 @@ fn meant(ends: &Named, connected: &Connected, first_psns: &FirstPsns) -> Option<
         };
         actual.iter().zip(ends).all(is_meant) && seen.iter().any(Option::is_some) && seen.iter().zip(ends).all(agrees)
     };
-    let candidates = connected.get(&(a.qpn.min(b.qpn), a.qpn.max(b.qpn)))?;
-    let mut fitting = candidates.iter().flat_map(|&[low, high]| [[low, high], [high, low]]).filter(fits);
-    fitting.next().filter(|_| fitting.next().is_none())
+    let candidates = connected.get(&numbers(ends[0].0, ends[1].0)).into_iter().flatten();
+    candidates.flat_map(|&[low, high]| [[low, high], [high, low]]).filter(fits).collect()
 }
