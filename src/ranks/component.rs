@@ -125,6 +125,11 @@ impl Component<'_> {
         self.ranks.values().filter(is_strong).map(|rank| rank.rank)
     }
 
+    /// Communicators other than `MPI_COMM_WORLD` that its messages name.
+    pub(super) fn contexts(&self) -> BTreeSet<u32> {
+        self.votes.values().flat_map(|votes| votes.elsewhere.keys().map(|(context, _)| *context)).collect()
+    }
+
     /// Messages of collective operations that the library names.
     pub(super) fn has_named_collectives(&self) -> bool {
         let mut classes = self

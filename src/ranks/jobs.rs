@@ -240,11 +240,43 @@ fn refusal(job: &Job<'_>) -> Option<String> {
     None
 }
 
-/// The library and layout of a job, and its ports.
-type Place = (Option<(Family, TagLayout)>, BTreeSet<Endpoint>);
+/// What of a job decides which connections without ranks belong to it.
+struct Place {
+    key: Option<(Family, TagLayout)>,
+    ports: BTreeSet<Endpoint>,
+    contexts: BTreeSet<u32>,
+}
+
+impl Place {
+    fn new(job: &Job<'_>) -> Self {
+        let contexts = job.components.iter().flat_map(Component::contexts).collect();
+        Self { key: job.family(), ports: job.ports(), contexts }
+    }
+
+    /// The component has a port of the job, and speaks of communicators of the job alone. Messages of other programs
+    /// may parse as UCX's, on the same ports: where they name no communicator of the job, connection messages have to
+    /// name the processes.
+    fn takes(&self, own: &Component<'_>, processes: &mut Processes) -> bool {
+        let mut ports = own.ports.values().flatten();
+        let contexts = own.contexts();
+        let is_known = !contexts.is_empty() && contexts.is_subset(&self.contexts);
+        let is_of_library = own.family != Family::Ucx || own.ports.keys().all(|process| processes.is_named(*process));
+        self.key == Some((own.family, own.layout))
+            && if is_known {
+                ports.any(|port| self.ports.contains(port))
+            } else {
+                is_of_library && ports.all(|port| self.ports.contains(port))
+            }
+    }
+
+    /// Connections whose tags read alike in all layouts are between ports of the job.
+    fn spans(&self, family: Option<Family>, ports: &BTreeSet<Endpoint>) -> bool {
+        self.key.map(|key| key.0) == family && ports.is_subset(&self.ports)
+    }
+}
 
 /// Gives components that name no rank, and those whose tags cannot be read alone, to the one job of their library that
-/// has all their ports. Returns the queue pairs that no job takes, with the reason.
+/// they fit. Returns the queue pairs that no job takes, with the reason.
 pub(super) fn attach<'a>(
     jobs: &mut [Job<'a>],
     silent: Vec<Component<'a>>,
@@ -252,43 +284,39 @@ pub(super) fn attach<'a>(
     processes: &mut Processes,
 ) -> Vec<(Vec<crate::model::QueuePair>, String)> {
     let mut unclaimed = Vec::new();
-    let places: Vec<Place> = jobs.iter().map(|job| (job.family(), job.ports())).collect();
-    let takers = |family: Family, layout: Option<TagLayout>, ports: &BTreeSet<Endpoint>| -> Vec<usize> {
-        let takes = |at: &usize| {
-            let (key, own) = &places[*at];
-            key.is_some_and(|key| key.0 == family && layout.is_none_or(|layout| layout == key.1))
-                && if layout.is_some() { !ports.is_disjoint(own) } else { ports.is_subset(own) }
-        };
-        (0..places.len()).filter(takes).collect()
-    };
-    let refused = |connections: &Connections<'a>, takers: &[usize], processes: &Processes| {
-        let ends = connections.iter().flat_map(|(_, (from, to))| [*from, *to]);
-        let ends = ends.filter_map(|end| processes.queue_pair(end)).collect();
-        let reason = match takers.len() {
-            0 => "its messages name no rank and it shares no port with a job of its library".to_owned(),
-            count => several(count),
-        };
-        (ends, reason)
-    };
+    let places: Vec<Place> = jobs.iter().map(Place::new).collect();
     for own in silent {
-        let ports = own.ports.values().flatten().copied().collect();
-        match takers(own.family, Some(own.layout), &ports)[..] {
+        let takers: Vec<usize> = (0..places.len()).filter(|&at| places[at].takes(&own, processes)).collect();
+        match takers[..] {
             [at] => jobs[at].components.push(own),
-            ref others => unclaimed.push(refused(&own.connections, others, processes)),
+            _ => unclaimed.push(refused(&own.connections, takers.len(), processes)),
         }
     }
     for connections in unread {
         let keys = connections.iter().map(|(fit, _)| &fit.connection.key);
         let ports = keys.flat_map(|key| [key.src, key.dst]).collect();
         let family = connections.first().map(|(fit, _)| Family::of(fit.form));
-        let at = family.map(|family| takers(family, None, &ports)).unwrap_or_default();
-        match (at[..].first(), family.zip(at.first().and_then(|at| places[*at].0))) {
-            (Some(&only), Some((family, (_, layout)))) if at.len() == 1 => {
-                let own = super::component::read_as(family, layout, connections, processes);
-                jobs[only].components.push(own);
+        let takers: Vec<usize> = (0..places.len()).filter(|&at| places[at].spans(family, &ports)).collect();
+        match (&takers[..], takers.first().and_then(|at| places[*at].key)) {
+            (&[at], Some((family, layout))) => {
+                jobs[at].components.push(super::component::read_as(family, layout, connections, processes));
             }
-            _ => unclaimed.push(refused(&connections, &at, processes)),
+            _ => unclaimed.push(refused(&connections, takers.len(), processes)),
         }
     }
     unclaimed
+}
+
+fn refused(
+    connections: &Connections<'_>,
+    takers: usize,
+    processes: &Processes,
+) -> (Vec<crate::model::QueuePair>, String) {
+    let ends = connections.iter().flat_map(|(_, (from, to))| [*from, *to]);
+    let ends = ends.filter_map(|end| processes.queue_pair(end)).collect();
+    let reason = match takers {
+        0 => "its messages name no rank, and nothing shows that they are of a job at its ports".to_owned(),
+        count => several(count),
+    };
+    (ends, reason)
 }

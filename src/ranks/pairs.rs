@@ -13,7 +13,6 @@ use foldhash::fast::FixedState;
 use ibscope_parsers::mpi::ucx_wireup::{Lane, lanes};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
 
 /// How a pair was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,58 +173,25 @@ fn by_cm(stated: &mut Stated, cm: &[CmRow]) {
     }
 }
 
-/// The queue pairs that each of UCX's wire-up messages names: those of the sender that the receiver sends to, and those on
-/// other ports of the two, where no other queue pair can be meant.
+/// The queue pairs that each of UCX's wire-up messages names: those of the sender that the receiver sends to.
 #[must_use]
 pub fn named(connections: &[Box<ConnectionTotals>], wireups: &[Wireup]) -> Vec<Vec<QueuePair>> {
     if wireups.is_empty() {
         return Vec::new();
     }
     let mut connected: BTreeMap<(Endpoint, Endpoint), BTreeSet<Qpn>> = BTreeMap::new();
-    // Rails of UCX carry no wire-up messages: those go over the first port of each process.
-    let speakers: BTreeSet<Endpoint> = wireups.iter().flat_map(|wireup| [wireup.src, wireup.dst]).collect();
-    let mut rails: BTreeMap<Qpn, BTreeSet<Endpoint>> = BTreeMap::new();
     for key in connections.iter().map(|connection| &connection.key) {
         if key.kind == Kind::Data && !key.is_datagram() {
             connected.entry((key.dst, key.src)).or_default().insert(key.dest_qp);
-            if !speakers.contains(&key.dst) && !speakers.contains(&key.src) {
-                rails.entry(key.dest_qp).or_default().insert(key.dst);
-            }
         }
     }
     let of_message = |wireup: &Wireup| {
-        let mut own = connected.get(&(wireup.src, wireup.dst)).cloned().unwrap_or_default();
-        let mut found = BTreeSet::new();
-        for Lane { qpn, .. } in lanes(&wireup.address) {
-            // Two devices number their queue pairs by themselves: the same number may stand for two.
-            if own.remove(&qpn) {
-                found.insert(QueuePair { endpoint: wireup.src, qpn });
-            } else if let Some(endpoint) = rails.get(&qpn).and_then(|ports| rail(ports, wireup)) {
-                found.insert(QueuePair { endpoint, qpn });
-            }
-        }
-        found.into_iter().collect()
+        let own = connected.get(&(wireup.src, wireup.dst));
+        let named: BTreeSet<Qpn> = lanes(&wireup.address).map(|Lane { qpn, .. }| qpn).collect();
+        let found = own.into_iter().flatten().filter(|qpn| named.contains(qpn));
+        found.map(|&qpn| QueuePair { endpoint: wireup.src, qpn }).collect()
     };
     wireups.iter().map(of_message).collect()
-}
-
-/// The port that a lane's device address names, or the only one that there is.
-fn rail(ports: &BTreeSet<Endpoint>, wireup: &Wireup) -> Option<Endpoint> {
-    let is_in_address = |port: &&Endpoint| match port.ip() {
-        Some(IpAddr::V4(ip)) => contains(&wireup.address, &ip.octets()),
-        Some(IpAddr::V6(ip)) => contains(&wireup.address, &ip.octets()),
-        None => false,
-    };
-    let mut stated = ports.iter().filter(is_in_address);
-    match (stated.next(), stated.next()) {
-        (Some(port), None) => Some(*port),
-        (None, _) if ports.len() == 1 && ports.iter().all(|port| port.lid().is_some()) => ports.first().copied(),
-        _ => None,
-    }
-}
-
-fn contains(bytes: &[u8], part: &[u8]) -> bool {
-    bytes.windows(part.len()).any(|window| window == part)
 }
 
 fn by_wireup(stated: &mut Stated, wireups: &[Wireup], named: &[Vec<QueuePair>]) {
@@ -237,8 +203,7 @@ fn by_wireup(stated: &mut Stated, wireups: &[Wireup], named: &[Vec<QueuePair>]) 
             continue;
         }
         let workers = endpoints.entry((wireup.src, wireup.sender_endpoint)).or_default();
-        let own = ends.iter().filter(|end| end.endpoint == wireup.src);
-        workers.entry(wireup.worker).or_default().extend(own);
+        workers.entry(wireup.worker).or_default().extend(ends);
         if wireup.receiver_endpoint != 0 {
             replies.insert((wireup.src, wireup.worker, wireup.sender_endpoint, wireup.dst, wireup.receiver_endpoint));
         }
