@@ -21,8 +21,6 @@ pub(super) struct Exchange {
     pub(super) replier: QueuePair,
     /// The PSNs that requester and replier expect first.
     pub(super) first_psns: (Option<u32>, Option<u32>),
-    /// What the REQ asked for.
-    pub(super) service_id: Option<u64>,
     /// Job and the ranks of requester and replier, where both state them.
     pub(super) stated: Option<Stated>,
 }
@@ -36,7 +34,7 @@ pub(super) struct Stated {
 }
 
 /// The port of an IP CM service id of the TCP port space.
-pub(super) fn tcp_port(service_id: u64) -> Option<u16> {
+fn tcp_port(service_id: u64) -> Option<u16> {
     (service_id & !0xFFFF == IP_CM_TCP).then_some(service_id as u16)
 }
 
@@ -64,7 +62,6 @@ pub(super) fn exchanges(cm: &[CmRow]) -> Vec<Exchange> {
             requester: QueuePair { endpoint: request.src, qpn: request.qpn? },
             replier: QueuePair { endpoint: reply.src, qpn: reply.qpn? },
             first_psns: (request.starting_psn, reply.starting_psn),
-            service_id: request.service_id,
             stated: stated(request, reply, &listening),
         })
     };

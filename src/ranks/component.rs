@@ -197,7 +197,7 @@ fn layout_around(
     layouts.first().copied().filter(|_| layouts.len() == 1)
 }
 
-/// The ends of connections; queue pairs of a port that speak NCCL are one process.
+/// The ends of connections; queue pairs of a port that speak NCCL at a time are one process.
 ///
 /// NCCL's connections go one way, so those on which a process receives name it nowhere. It has a port for each GPU as a
 /// rule; where that is wrong, its messages contradict each other.
@@ -206,7 +206,7 @@ fn ends<'a>(
     paired: &super::Pairs,
     processes: &mut Processes,
 ) -> Vec<(Fitting<'a>, (End, End))> {
-    let mut ports: BTreeMap<Endpoint, Vec<End>> = BTreeMap::new();
+    let mut ports: BTreeMap<Endpoint, Vec<((i64, i64), End)>> = BTreeMap::new();
     let mut with_ends = Vec::new();
     for fit in fitting {
         let key = &fit.connection.key;
@@ -222,13 +222,32 @@ fn ends<'a>(
             None => processes.unknown_sender(),
         };
         if Family::of(fit.form) == Family::Nccl {
-            ports.entry(key.src).or_default().push(from);
-            ports.entry(key.dst).or_default().push(to);
+            let times_ns = fit.connection.times_ns;
+            ports.entry(key.src).or_default().push((times_ns, from));
+            ports.entry(key.dst).or_default().push((times_ns, to));
         }
         with_ends.push((fit, (from, to)));
     }
-    ports.values().for_each(|ends| processes.join(ends));
+    for mut ends in ports.into_values() {
+        ends.sort_unstable();
+        at_a_time(&ends).iter().for_each(|ends| processes.join(ends));
+    }
     with_ends
+}
+
+/// Cuts ends, sorted by the time of their first packet, where none is in use: one process follows another.
+fn at_a_time(ends: &[((i64, i64), End)]) -> Vec<Vec<End>> {
+    let mut parts: Vec<(i64, Vec<End>)> = Vec::new();
+    for &((first_ns, last_ns), end) in ends {
+        match parts.last_mut().filter(|(busy_until_ns, _)| first_ns <= *busy_until_ns) {
+            Some((busy_until_ns, part)) => {
+                *busy_until_ns = last_ns.max(*busy_until_ns);
+                part.push(end);
+            }
+            None => parts.push((last_ns, vec![end])),
+        }
+    }
+    parts.into_iter().map(|(_, part)| part).collect()
 }
 
 /// Ranks that connection messages state, by process.

@@ -75,8 +75,9 @@ struct Outline {
     ports: BTreeMap<u32, BTreeSet<Endpoint>>,
     /// Processes of each rank that connection messages name.
     named: BTreeMap<u32, BTreeSet<End>>,
-    /// Ranks that are connected, the lower one first.
-    links: BTreeSet<(u32, u32)>,
+    /// Ranks that are connected, the lower one first, with the times of the first and the last packet between them,
+    /// nanoseconds since the epoch.
+    links: BTreeMap<(u32, u32), (i64, i64)>,
     key: (Family, TagLayout),
 }
 
@@ -90,11 +91,11 @@ impl Outline {
                 named.insert(*rank, known);
             }
         }
-        let mut links = BTreeSet::new();
-        for (_, (from, to)) in &component.connections {
+        let mut links = BTreeMap::new();
+        for (fit, (from, to)) in &component.connections {
             let rank = |end: End, processes: &mut Processes| Some(component.ranks.get(&processes.process(end))?.rank);
             if let (Some(from), Some(to)) = (rank(*from, processes), rank(*to, processes)) {
-                links.insert((from.min(to), from.max(to)));
+                add_times(&mut links, (from.min(to), from.max(to)), fit.connection.times_ns);
             }
         }
         let ports = by_rank.keys().map(|rank| (*rank, component.ports_of(*rank))).collect();
@@ -115,8 +116,22 @@ impl Outline {
             .named
             .iter()
             .any(|(rank, own)| other.named.get(rank).is_some_and(|processes| own.is_disjoint(processes)));
-        let is_double = !self.key.0.has_parallel_queue_pairs() && !self.links.is_disjoint(&other.links);
-        self.key != other.key || is_elsewhere || is_another || is_double
+        self.key != other.key || is_elsewhere || is_another || self.doubles(other)
+    }
+
+    /// A connection of the one cannot stand beside one of the other in one job.
+    fn doubles(&self, other: &Self) -> bool {
+        let mut common = self.links.iter().filter_map(|(link, own)| Some((link, own, other.links.get(link)?)));
+        if !self.key.0.has_parallel_queue_pairs() {
+            return common.next().is_some();
+        }
+        // Two processes connect all their queue pairs at once: those that were used before, and which no connection
+        // message names, are of another job. Nothing names those of NCCL.
+        let is_named = |outline: &Self, (a, b): &(u32, u32)| [a, b].iter().all(|rank| outline.named.contains_key(rank));
+        common.any(|(link, own, others)| {
+            let is_apart = own.1 < others.0 || others.1 < own.0;
+            is_apart && (self.key.0 == Family::Nccl || is_named(self, link) != is_named(other, link))
+        })
     }
 
     /// All ranks up to the highest are there.
@@ -131,8 +146,13 @@ impl Outline {
         for (rank, named) in &other.named {
             self.named.entry(*rank).or_default().extend(named);
         }
-        self.links.extend(&other.links);
+        other.links.iter().for_each(|(link, times)| add_times(&mut self.links, *link, *times));
     }
+}
+
+fn add_times(links: &mut BTreeMap<(u32, u32), (i64, i64)>, link: (u32, u32), (first_ns, last_ns): (i64, i64)) {
+    let own = links.entry(link).or_insert((first_ns, last_ns));
+    *own = (own.0.min(first_ns), own.1.max(last_ns));
 }
 
 fn is_dense(ranks: impl IntoIterator<Item = u32>, percent: usize) -> bool {
@@ -149,7 +169,11 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, processes: &mut Processes
     let mut formed = Formed::default();
     let mut jobs: Vec<(Outline, Vec<Component<'a>>)> = Vec::new();
     // Whole jobs first: what is left is part of one of them, or of none.
-    let (whole, parts): (Vec<_>, Vec<_>) = outlined.into_iter().partition(|(outline, _)| outline.is_whole());
+    let (mut whole, parts): (Vec<_>, Vec<_>) = outlined.into_iter().partition(|(outline, _)| outline.is_whole());
+    let rivals = rivals(&whole);
+    for at in rivals.into_iter().rev() {
+        formed.unclear.push((whole.remove(at).1, several(2)));
+    }
     for (outline, component) in whole.into_iter().chain(parts) {
         let possible: Vec<usize> =
             (0..jobs.len()).filter(|&at| jobs[at].0.touches(&outline) && !jobs[at].0.contradicts(&outline)).collect();
@@ -181,6 +205,25 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, processes: &mut Processes
         }
     }
     formed
+}
+
+/// Components that are whole, of which only one can be part of a larger one: which of them is, and which is a job of its
+/// own, does not show.
+fn rivals(whole: &[(Outline, Component<'_>)]) -> BTreeSet<usize> {
+    let joins = |a: &Outline, b: &Outline| a.touches(b) && !a.contradicts(b);
+    let mut rivals = BTreeSet::new();
+    for (at, (one, _)) in whole.iter().enumerate() {
+        let same =
+            |(_, (other, _)): &(usize, &(Outline, _))| one.ports.keys().eq(other.ports.keys()) && one.doubles(other);
+        for (other_at, (other, _)) in whole.iter().enumerate().skip(at + 1).filter(same) {
+            let larger =
+                |(own, _): &(Outline, _)| own.ports.len() > one.ports.len() && joins(own, one) && joins(own, other);
+            if whole.iter().any(larger) {
+                rivals.extend([at, other_at]);
+            }
+        }
+    }
+    rivals
 }
 
 fn several(jobs: usize) -> String {

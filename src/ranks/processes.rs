@@ -2,13 +2,13 @@
 //!
 //! A process is a set of queue pairs, on any number of ports. Which belong together follows from what libraries say of
 //! themselves while they connect: UCX's wire-up messages name their worker, introductions (`udcm`, MVAPICH2) come from
-//! one datagram queue pair, CM private data of `openib` state job and rank, and a CM service is listened at by one
-//! process. Where none of it was captured each queue pair is a process of its own, as far as can be seen.
+//! one datagram queue pair, and CM private data of `openib` state job and rank. Where none of it was captured each queue
+//! pair is a process of its own, as far as can be seen.
 //!
 //! Senders whose queue pair is unknown are ends too: what they say of themselves counts for their connection alone.
 
 use super::Witnesses;
-use super::cm::{self, Exchange};
+use super::cm::Exchange;
 use super::moved::Moved;
 use crate::model::QueuePair;
 use foldhash::fast::FixedState;
@@ -167,18 +167,13 @@ pub(super) fn named(witnesses: &Witnesses<'_>, exchanges: &[Exchange], moved: &M
         }
         processes.join_named(own);
     }
-    let mut listeners: BTreeMap<(Endpoint, u64), Vec<QueuePair>> = BTreeMap::new();
     for exchange in exchanges {
         if let Some(stated) = exchange.stated {
             ranks.entry((stated.job, stated.requester)).or_default().push(exchange.requester);
             ranks.entry((stated.job, stated.replier)).or_default().push(exchange.replier);
         }
-        if let Some(service) = exchange.service_id.filter(|service| cm::tcp_port(*service).is_some()) {
-            listeners.entry((exchange.replier.endpoint, service)).or_default().push(exchange.replier);
-        }
     }
     ranks.into_values().for_each(|own| processes.join_named(own));
-    listeners.into_values().for_each(|own| processes.join_named(own));
     for pair in witnesses.same_process {
         let ends = [processes.end(pair.a), processes.end(pair.b)];
         processes.join(&ends);
