@@ -14,15 +14,16 @@ use std::collections::BTreeMap;
 
 /// PSNs have 24 bits.
 const MASK: u32 = 0xFF_FFFF;
-/// Share of the shorter of two files, in percent, by which they may overlap in time: records of a seam may be in both,
-/// and out of order.
+/// Share of the shorter of two files, in percent, by which they may overlap in time without proof that they hold the same
+/// records there: those of a seam may be out of order.
 const OVERLAP_PERCENT: i64 = 10;
 
 /// A file: its time, and the first and last PSN of the requests of each connection.
-struct File {
+struct File<'a> {
     input: usize,
     times_ns: (i64, i64),
     seams: BTreeMap<ConnectionKey, Seam>,
+    sights: &'a Sights,
 }
 
 /// Inputs by stream: those of one in the order of time. `None` stands for inputs of which there is no sample: each is a
@@ -32,15 +33,15 @@ pub fn chains(samples: &[Option<&Sights>]) -> Vec<Vec<usize>> {
     let mut files = Vec::new();
     let mut streams: Vec<Vec<usize>> = Vec::new();
     for (input, sample) in samples.iter().enumerate() {
-        match sample.and_then(|sample| Some((sample.span_ns()?, sample.seams()))) {
-            Some((times_ns, seams)) => files.push(File { input, times_ns, seams }),
+        match sample.and_then(|sights| Some((sights.span_ns()?, sights))) {
+            Some((times_ns, sights)) => files.push(File { input, times_ns, seams: sights.seams(), sights }),
             None => streams.push(vec![input]),
         }
     }
     files.sort_by_key(|file| (file.times_ns, file.input));
-    let mut chains: Vec<Vec<&File>> = Vec::new();
+    let mut chains: Vec<Vec<&File<'_>>> = Vec::new();
     for file in &files {
-        let continuing = |chain: &&mut Vec<&File>| chain.last().is_some_and(|last| continues(last, file));
+        let continuing = |chain: &&mut Vec<&File<'_>>| chain.last().is_some_and(|last| continues(last, file));
         // Of several the one that ended last: its connections are the nearest.
         let best = chains.iter_mut().filter(continuing).max_by_key(|chain| chain.last().map(|last| last.times_ns.1));
         match best {
@@ -54,11 +55,11 @@ pub fn chains(samples: &[Option<&Sights>]) -> Vec<Vec<usize>> {
 }
 
 /// The later file goes on where the earlier one ended.
-fn continues(earlier: &File, later: &File) -> bool {
-    let length_ns = |file: &File| file.times_ns.1.saturating_sub(file.times_ns.0);
+fn continues(earlier: &File<'_>, later: &File<'_>) -> bool {
+    let length_ns = |file: &File<'_>| file.times_ns.1.saturating_sub(file.times_ns.0);
     let overlap_ns = earlier.times_ns.1.saturating_sub(later.times_ns.0);
     if overlap_ns > length_ns(earlier).min(length_ns(later)) / 100 * OVERLAP_PERCENT {
-        return false;
+        return earlier.sights.overlaps(later.sights);
     }
     let (mut on, mut anew) = (0u64, 0u64);
     for (key, seam) in &later.seams {

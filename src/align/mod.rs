@@ -15,7 +15,7 @@ mod sights;
 mod tests;
 
 pub use chains::chains;
-pub use sights::{Drawn, Sights};
+pub use sights::{Drawn, Sights, hash};
 
 use crate::model::{Clock, ClockRow, ConnectionKey, SizeClass, Turn, Verb};
 use common::Common;

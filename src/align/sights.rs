@@ -9,6 +9,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const ROOM: usize = 1 << 19;
 const LEAST_ROOM: usize = 1 << 12;
 const MOST_ROOM: usize = 1 << 16;
+/// A sampled input may begin before its first sampled packet, by less than this share of its length.
+const START_SHARE: i64 = 16;
+/// Packets that two files of one capture point have in common while they overlap: all but those whose records a cut of the
+/// order of time has moved, in percent, and at least so many.
+const COMMON_PERCENT: usize = 90;
+const LEAST_COMMON: usize = 2;
+
 /// A packet in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Sight {
@@ -123,12 +130,35 @@ impl Sights {
         times().min().zip(times().max())
     }
 
+    /// A time at or before the first packet, nanoseconds since the epoch: of a large input some packets stand for all.
+    #[must_use]
+    pub fn starts_ns(&self) -> Option<i64> {
+        let (first_ns, last_ns) = self.span_ns()?;
+        Some(first_ns.saturating_sub(last_ns.saturating_sub(first_ns) / START_SHARE))
+    }
+
+    /// True where both hold the same packets, at the same times, while they overlap.
+    pub(super) fn overlaps(&self, later: &Self) -> bool {
+        let (Some((_, end_ns)), Some((start_ns, later_end_ns))) = (self.span_ns(), later.span_ns()) else {
+            return false;
+        };
+        let limit = self.sample.limit().min(later.sample.limit());
+        let shared_ns = start_ns..=end_ns.min(later_end_ns);
+        let within = |sights: &Self| -> BTreeSet<(i64, u64)> {
+            let own = sights.sample.hashed().map(|(hash, sight)| (sight.time_ns, hash));
+            own.filter(|(time_ns, hash)| *hash < limit && shared_ns.contains(time_ns)).collect()
+        };
+        let (own, others) = (within(self), within(later));
+        let common = own.intersection(&others).count();
+        common >= LEAST_COMMON && common * 100 >= own.len().max(others.len()) * COMMON_PERCENT
+    }
+
     /// Where the requests of each connection begin and end.
     pub(super) fn seams(&self) -> BTreeMap<ConnectionKey, Seam> {
         let keys = self.keys();
         let mut seams: BTreeMap<ConnectionKey, Seam> = BTreeMap::new();
         for sight in self.sample.items().filter(|sight| sight.opcode.is_request()) {
-            let Some(key) = keys.get(sight.connection as usize).filter(|key| key.can_repeat()) else { continue };
+            let Some(key) = keys.get(sight.connection as usize).filter(|key| key.kind == Kind::Data) else { continue };
             let own = Seam { first: sight.psn, last: sight.psn, times_ns: (sight.time_ns, sight.time_ns) };
             let seam = seams.entry(*key).or_insert(own);
             if sight.time_ns < seam.times_ns.0 {
@@ -162,7 +192,8 @@ fn room(inputs: usize) -> usize {
 }
 
 /// What a packet is, wherever it is seen: addresses, opcode, queue pair, sequence number, length.
-fn hash(packet: Packet<'_>) -> u64 {
+#[must_use]
+pub fn hash(packet: Packet<'_>) -> u64 {
     let words = [
         packet.key.src.hash64(),
         packet.key.dst.hash64(),

@@ -66,6 +66,9 @@ pub struct Coverage {
     /// Packets of connections that came when an input had as many as are followed: in no table. `--max-connections` says how many.
     #[serde(default)]
     pub not_followed: u64,
+    /// Packets that a file before this one in the same stream holds as well, with the same time: they count there alone.
+    #[serde(default)]
+    pub shared_packets: u64,
     /// Packets of connections seen here that this input lacks and another one, which overlaps it in time and counts instead, has.
     #[serde(default)]
     pub missing_packets: u64,
@@ -176,6 +179,7 @@ impl Coverage {
         self.messages_without_start += other.messages_without_start;
         self.messages_evicted += other.messages_evicted;
         self.not_followed += other.not_followed;
+        self.shared_packets += other.shared_packets;
         self.missing_packets += other.missing_packets;
         self.management += other.management;
         self.multicast += other.multicast;

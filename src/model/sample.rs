@@ -49,6 +49,17 @@ impl<T> Sample<T> {
         self.kept.iter().map(|(_, item)| item)
     }
 
+    /// The items with their hashes.
+    pub fn hashed(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.kept.iter().map(|(hash, item)| (*hash, item))
+    }
+
+    /// Hashes from here on are not kept.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// The items, to be changed.
     pub fn items_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.kept.iter_mut().map(|(_, item)| item)

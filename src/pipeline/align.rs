@@ -60,6 +60,8 @@ pub(super) struct Read {
     pub(super) sights: Vec<Option<Sights>>,
     /// Inputs that are tracked as one, each in the order of time.
     pub(super) streams: Vec<Vec<usize>>,
+    /// Where each input begins that is known to be followed or to follow, nanoseconds since the epoch.
+    pub(super) starts_ns: Vec<Option<i64>>,
 }
 
 /// The clocks of all inputs, and the samples that tell them, where these are kept. Nothing is read where there is one input, or where that is not wanted.
@@ -81,10 +83,11 @@ pub(super) fn align(
     } else {
         align::chains(&sights.iter().map(Option::as_ref).collect::<Vec<_>>())
     };
+    let starts_ns = sights.iter().map(|sights| sights.as_ref().and_then(Sights::starts_ns)).collect();
     let kept = if options.keep_parts { sights.clone() } else { paths.iter().map(|_| None).collect() };
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let given: Vec<Option<Given>> = paths.iter().map(|path| options.clock(path)).collect();
-    Ok(Read { aligned: hold(&names, sights, &given, options), sights: kept, streams })
+    Ok(Read { aligned: hold(&names, sights, &given, options), sights: kept, streams, starts_ns })
 }
 
 /// Holds inputs of these names against each other, as far as there are samples of them. `given` are the clocks that are known.

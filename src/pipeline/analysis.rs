@@ -6,6 +6,7 @@ use super::conclude::{Finished, conclude};
 use super::ending::{Ended, InputEnd, SHARDS, ShardEnd, drawn_room};
 use super::merge;
 use super::parts::{self, Head, Rest};
+use super::seam::Seam;
 use super::spares::Spares;
 use super::spill::{Spill, SpillFile};
 use super::{Error, Options, cut, decode_options, pool};
@@ -60,7 +61,7 @@ pub(super) fn run(
     let pool = pool(options.threads)?;
     let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
     let report = || progress(bytes_read.load(Ordering::Relaxed));
-    let Read { aligned, sights, streams } = match align::align(paths, options, &pool, &source, &report) {
+    let Read { aligned, sights, streams, starts_ns } = match align::align(paths, options, &pool, &source, &report) {
         // Of what has come through pipes nothing is lost.
         _ if is_stopped() && paths.iter().any(|path| align::is_file(path)) => return Err(Error::Interrupted),
         aligned => aligned?,
@@ -81,7 +82,7 @@ pub(super) fn run(
         let now = read.iter().filter_map(|input| captures[*input].take());
         let now: Vec<Capture> = now.enumerate().map(|(place, capture)| capture.at(place)).collect();
         let decode = decode.of(&read);
-        analysis.read(read.clone(), &streams);
+        analysis.read(read.clone(), &streams, &starts_ns, turn);
         let mut feed = Feed::start(now, batches_per_round);
         pool.install(|| {
             let mut decoded: Vec<Decoded> = Vec::new();
@@ -190,6 +191,9 @@ struct Shard {
     cm_lost: u64,
     /// Packets of connections that are not followed.
     not_followed: u64,
+    /// What later files of the stream may hold too, and the packets that they did.
+    seam: Seam,
+    shared: u64,
     /// What the packets have just shown, and the numbers of the connections that a batch has, `None` where there is no room: here so that their memory is used again.
     events: Events,
     known: Vec<Option<u32>>,
@@ -219,6 +223,8 @@ impl Analysis {
             cm: Vec::new(),
             cm_lost: 0,
             not_followed: 0,
+            seam: Seam::default(),
+            shared: 0,
             events: Events::default(),
             known: Vec::new(),
             spill: (depth >= Depth::Messages).then(|| Spill::new(file.clone())),
@@ -240,10 +246,13 @@ impl Analysis {
         }
     }
 
-    /// These inputs are read next.
-    fn read(&mut self, inputs: Vec<usize>, streams: &[Vec<usize>]) {
+    /// These inputs are read next: the one of this turn of each stream. `starts_ns`: where inputs begin.
+    fn read(&mut self, inputs: Vec<usize>, streams: &[Vec<usize>], starts_ns: &[Option<i64>], turn: usize) {
         for stream in streams {
             stream.iter().for_each(|input| self.first_of_stream[*input] = stream[0]);
+            let behind = stream.get(turn + 1..).unwrap_or_default();
+            let from_ns = behind.iter().filter_map(|input| starts_ns[*input]).min();
+            self.inputs[stream[0]].shards.iter_mut().for_each(|shard| shard.seam.turn(from_ns));
         }
         self.now = inputs;
     }
@@ -370,14 +379,21 @@ impl InputState {
         self.shards.iter().map(|shard| shard.not_followed).sum()
     }
 
+    /// Packets that a file held which a file before it had already.
+    fn shared(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.shared).sum()
+    }
+
     /// All that is known of what was read.
     fn coverage(&self) -> Coverage {
         let (same_time, same_time_most, same_time_most_bytes) = self.stamps.together();
         let interface_drops = self.dropped();
         let not_followed = self.not_followed();
+        let shared_packets = self.shared();
         Coverage {
             interface_drops,
             not_followed,
+            shared_packets,
             same_time,
             same_time_most,
             same_time_most_bytes,
@@ -409,6 +425,7 @@ impl Shard {
         let Some(Packets { keys, records }) = decoded.shards.get(shard) else { return };
         self.tracker.connections(keys, &mut self.known);
         self.sums.grow(self.tracker.followed());
+        let is_alone = self.seam.is_idle();
         for records in records.chunks(AHEAD) {
             self.tracker.look_ahead(records, &self.known, bytes);
             if !self.tracker.is_near() {
@@ -418,6 +435,10 @@ impl Shard {
                 // Slots were given together with the keys.
                 let slot = record.slot() as usize;
                 let packet = Packet { key: &keys[slot], record };
+                if !is_alone && self.seam.is_shared(packet) {
+                    self.shared += 1;
+                    continue;
+                }
                 match self.known[slot] {
                     Some(id) => {
                         let seen = self.tracker.packet(packet, id, bytes, &mut self.events);

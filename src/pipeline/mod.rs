@@ -21,6 +21,7 @@ mod merge;
 mod messages;
 mod packets;
 mod parts;
+mod seam;
 mod spares;
 mod spill;
 mod watch;

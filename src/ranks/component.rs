@@ -6,7 +6,7 @@
 use super::Witnesses;
 use super::cm::Exchange;
 use super::processes::{End, Processes, Sets};
-use super::reading::{self, Family, Fitting};
+use super::reading::{self, Family, Fitting, Reading};
 use crate::model::QueuePair;
 use crate::model::traffic::Communicator;
 use ibscope_parsers::Endpoint;
@@ -168,13 +168,13 @@ pub(super) fn components<'a>(
             .map(|(fit, (from, to))| (*fit, (processes.process(*from), processes.process(*to))))
             .collect();
         match reading::layout(&sides) {
-            Some(layout) => known.push(component(family, layout, connections, &stated, processes)),
-            None => unread.push((family, connections)),
+            Reading::Clear(layout) => known.push(component(family, layout, connections, &stated, processes)),
+            Reading::Open(layouts) => unread.push((family, layouts, connections)),
         }
     }
     let mut apart = Vec::new();
-    for (family, connections) in unread {
-        match layout_around(&known, family, &connections) {
+    for (family, layouts, connections) in unread {
+        match layout_around(&known, family, &connections).filter(|layout| layouts.contains(layout)) {
             Some(layout) => known.push(component(family, layout, connections, &stated, processes)),
             None => apart.push(connections),
         }
@@ -183,7 +183,7 @@ pub(super) fn components<'a>(
 }
 
 /// The only layout of the components of a family that have a port in common with these connections: tags that read
-/// alike in all layouts are read as those of their neighbors.
+/// alike in several layouts are read as those of their neighbors.
 fn layout_around(
     known: &[Component<'_>],
     family: Family,

@@ -103,18 +103,31 @@ fn fitting(connection: &ConnectionTotals) -> Option<Form> {
 /// Senders and receivers of the messages of one component, by the number of their process.
 pub(super) type Sides = (u32, u32);
 
-/// The layout of the tags of these connections; `None` where two layouts describe them about as well.
-pub(super) fn layout(connections: &[(Fitting<'_>, Sides)]) -> Option<TagLayout> {
+/// How the tags of connections may be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// One layout beats all others by the margin.
+    Clear(TagLayout),
+    /// These describe them best, and none of them by the margin.
+    Open(Vec<TagLayout>),
+}
+
+/// The layout of the tags of these connections.
+pub(super) fn layout(connections: &[(Fitting<'_>, Sides)]) -> Reading {
     let tagged: Vec<_> = connections.iter().filter(|(fitting, _)| fitting.form.carries_tags()).collect();
     if tagged.is_empty() {
-        return connections.first().map(|(fitting, _)| readings(fitting.form)[0]);
+        let only = connections.first().map(|(fitting, _)| readings(fitting.form)[0]);
+        return only.map_or(Reading::Open(Vec::new()), Reading::Clear);
     }
     let mut bits: Vec<(u64, TagLayout)> =
         TagLayout::ALL.into_iter().map(|layout| (description_bits(&tagged, layout), layout)).collect();
     bits.sort_by_key(|(bits, _)| *bits);
     match bits[..] {
-        [(best, layout), (next, _), ..] if best + MARGIN_BITS <= next => Some(layout),
-        _ => None,
+        [(best, layout), (next, _), ..] if best + MARGIN_BITS <= next => Reading::Clear(layout),
+        [(best, _), ..] => {
+            Reading::Open(bits.into_iter().filter(|(own, _)| *own == best).map(|(_, layout)| layout).collect())
+        }
+        [] => Reading::Open(Vec::new()),
     }
 }
 
@@ -173,7 +186,7 @@ mod tests {
         ConnectionTotals { mpi: Some(Box::new(seen)), ..super::super::tests::connection(17, 18, 40) }
     }
 
-    fn read(sides: &[(&ConnectionTotals, Sides)]) -> Option<TagLayout> {
+    fn read(sides: &[(&ConnectionTotals, Sides)]) -> Reading {
         let fit = |(connection, sides): &(&'static ConnectionTotals, Sides)| {
             (Fitting { index: 0, connection, form: Form::UcxVerbs }, *sides)
         };
@@ -194,9 +207,9 @@ mod tests {
     fn two_ranks_are_enough_for_each_library() {
         for tag in [0, 1, 7, 42, 1000] {
             let (zero, one) = (connection(&[open_mpi(0, tag)]), connection(&[open_mpi(1, tag)]));
-            assert_eq!(read(&[(&zero, (0, 1)), (&one, (1, 0))]), Some(TagLayout::OpenMpi), "{tag}");
+            assert_eq!(read(&[(&zero, (0, 1)), (&one, (1, 0))]), Reading::Clear(TagLayout::OpenMpi), "{tag}");
             let (zero, one) = (connection(&[mpich(0, tag)]), connection(&[mpich(1, tag)]));
-            assert_eq!(read(&[(&zero, (0, 1)), (&one, (1, 0))]), Some(TagLayout::Mpich), "{tag}");
+            assert_eq!(read(&[(&zero, (0, 1)), (&one, (1, 0))]), Reading::Clear(TagLayout::Mpich), "{tag}");
         }
     }
 
@@ -204,18 +217,18 @@ mod tests {
     fn ranks_of_mpich_are_not_taken_for_multiples_of_4096() {
         let ranks: Vec<ConnectionTotals> = (0..4).map(|rank| connection(&[mpich(rank, 0), mpich(rank, 3)])).collect();
         let sides: Vec<_> = (0..).zip(&ranks).map(|(at, own)| (own, (at, (at + 1) % 4))).collect();
-        assert_eq!(read(&sides), Some(TagLayout::Mpich));
+        assert_eq!(read(&sides), Reading::Clear(TagLayout::Mpich));
     }
 
     #[test]
     fn old_ranks_of_open_mpi() {
         let old = |rank: u64| connection(&[6 << 40 | rank << 16]);
-        assert_eq!(read(&[(&old(0), (0, 1)), (&old(1), (1, 0))]), Some(TagLayout::OpenMpi2));
+        assert_eq!(read(&[(&old(0), (0, 1)), (&old(1), (1, 0))]), Reading::Clear(TagLayout::OpenMpi2));
     }
 
     #[test]
     fn one_empty_tag_says_nothing() {
-        assert_eq!(read(&[(&connection(&[0]), (0, 1))]), None);
+        assert!(matches!(read(&[(&connection(&[0]), (0, 1))]), Reading::Open(_)));
     }
 
     #[test]

@@ -116,6 +116,7 @@ fn records(lines: &mut Lines, coverage: &Coverage) {
         }
     };
     also(coverage.mirror_copies, "mirror copies");
+    also(coverage.shared_packets, "in the file before as well");
     also(coverage.management, "management");
     also(coverage.multicast, "multicast");
     also(coverage.truncated, "cut by the snap length");
