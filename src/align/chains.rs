@@ -17,6 +17,8 @@ const MASK: u32 = 0xFF_FFFF;
 /// Share of the shorter of two files, in percent, by which they may overlap in time without proof that they hold the same
 /// records there: those of a seam may be out of order.
 const OVERLAP_PERCENT: i64 = 10;
+/// Records of one capture point may be so much out of order: they are stamped when they are polled for.
+const DISORDER_NS: i64 = 1_000_000;
 
 /// A file: its time, and the first and last PSN of the requests of each connection.
 struct File<'a> {
@@ -39,36 +41,73 @@ pub fn chains(samples: &[Option<&Sights>]) -> Vec<Vec<usize>> {
         }
     }
     files.sort_by_key(|file| (file.times_ns, file.input));
-    let mut chains: Vec<Vec<&File<'_>>> = Vec::new();
+    let mut chains: Vec<Chain<'_>> = Vec::new();
     for file in &files {
-        let continuing = |chain: &&mut Vec<&File<'_>>| chain.last().is_some_and(|last| continues(last, file));
-        // Of several the one that ended last: its connections are the nearest.
-        let best = chains.iter_mut().filter(continuing).max_by_key(|chain| chain.last().map(|last| last.times_ns.1));
-        match best {
-            Some(chain) => chain.push(file),
-            None => chains.push(vec![file]),
+        let (mut before, others): (Vec<_>, Vec<_>) = chains.into_iter().partition(|chain| chain.continues(file));
+        chains = others;
+        // Of several the one that ended last: its connections are the nearest. Those that ended before it began are of
+        // the same capture point, and had other connections.
+        before.sort_by_key(|chain| chain.times_ns().1);
+        let Some(mut chain) = before.pop() else {
+            chains.push(Chain::new(file));
+            continue;
+        };
+        while let Some(mut other) = before.pop() {
+            if other.times_ns().1 <= chain.times_ns().0 {
+                chain.files.iter().for_each(|file| other.add(file));
+                chain = other;
+            } else {
+                chains.push(other);
+            }
         }
+        chain.add(file);
+        chains.push(chain);
     }
-    streams.extend(chains.iter().map(|chain| chain.iter().map(|file| file.input).collect()));
+    streams.extend(chains.iter().map(|chain| chain.files.iter().map(|file| file.input).collect()));
     streams.sort();
     streams
 }
 
-/// The later file goes on where the earlier one ended.
-fn continues(earlier: &File<'_>, later: &File<'_>) -> bool {
-    let length_ns = |file: &File<'_>| file.times_ns.1.saturating_sub(file.times_ns.0);
-    let overlap_ns = earlier.times_ns.1.saturating_sub(later.times_ns.0);
-    if overlap_ns > length_ns(earlier).min(length_ns(later)) / 100 * OVERLAP_PERCENT {
-        return earlier.sights.overlaps(later.sights);
+/// Files of one capture point, in the order of time.
+struct Chain<'a> {
+    files: Vec<&'a File<'a>>,
+    /// Of each connection where it was seen last.
+    seams: BTreeMap<ConnectionKey, Seam>,
+}
+
+impl<'a> Chain<'a> {
+    fn new(file: &'a File<'a>) -> Self {
+        Self { files: vec![file], seams: file.seams.clone() }
     }
-    let (mut on, mut anew) = (0u64, 0u64);
-    for (key, seam) in &later.seams {
-        let Some(before) = earlier.seams.get(key) else { continue };
-        let length = before.last.wrapping_sub(before.first) & MASK;
-        let at = seam.first.wrapping_sub(before.first) & MASK;
-        // What lies in the first half of the earlier range, or anywhere behind it, has begun anew.
-        let is_on = at > length / 2 && at < MASK / 2;
-        *(if is_on { &mut on } else { &mut anew }) += u64::from(length) + 1;
+
+    fn add(&mut self, file: &'a File<'a>) {
+        self.files.push(file);
+        self.seams.extend(file.seams.iter().map(|(key, seam)| (*key, *seam)));
     }
-    on > anew.saturating_mul(4)
+
+    /// Where its first file begins, and where its last one ends.
+    fn times_ns(&self) -> (i64, i64) {
+        let ends = self.files.last().map_or(i64::MIN, |file| file.times_ns.1);
+        (self.files.first().map_or(i64::MAX, |file| file.times_ns.0), ends)
+    }
+
+    /// The file goes on where the chain ends.
+    fn continues(&self, later: &File<'_>) -> bool {
+        let length_ns = |file: &File<'_>| file.times_ns.1.saturating_sub(file.times_ns.0);
+        let Some(last) = self.files.last() else { return false };
+        let overlap_ns = last.times_ns.1.saturating_sub(later.times_ns.0);
+        if overlap_ns > (length_ns(last).min(length_ns(later)) / 100 * OVERLAP_PERCENT).max(DISORDER_NS) {
+            return last.sights.overlaps(later.sights);
+        }
+        let (mut on, mut anew) = (0u64, 0u64);
+        for (key, seam) in &later.seams {
+            let Some(before) = self.seams.get(key) else { continue };
+            let length = before.last.wrapping_sub(before.first) & MASK;
+            let at = seam.first.wrapping_sub(before.first) & MASK;
+            // What lies in the first half of the earlier range, or anywhere behind it, has begun anew.
+            let is_on = at >= length.div_ceil(2) && at < MASK / 2;
+            *(if is_on { &mut on } else { &mut anew }) += u64::from(length) + 1;
+        }
+        on > anew.saturating_mul(4)
+    }
 }
