@@ -127,6 +127,8 @@ struct Run {
     last_bytes: u16,
     /// The first number behind it at which something else was seen: its message ends before.
     other: Option<i64>,
+    /// Two packets or more are missing in a row: the end of this message and the start of the next may be among them.
+    may_be_two: bool,
     seen: Transport,
 }
 
@@ -187,6 +189,7 @@ impl Assembly {
             mtu_bytes: packet.payload_bytes,
             last_bytes: packet.payload_bytes,
             other: None,
+            may_be_two: false,
             seen,
         };
         let mut at = self.runs.partition_point(|other| other.start < number);
@@ -229,6 +232,7 @@ impl Assembly {
         let mut runs = self.runs.drain(..count);
         let mut message = runs.next()?;
         for next in runs {
+            message.may_be_two |= next.start - message.end > 1;
             message.end = next.end;
             message.has_last = next.has_last;
             message.last_bytes = next.last_bytes;
@@ -246,11 +250,11 @@ fn finished(run: Run) -> Transport {
     message
 }
 
-/// With its length, where both ends were seen: all packets but the last carry a full path MTU.
+/// With its length, where both ends were seen and are of one message: all packets but the last carry a full path MTU.
 fn measured(run: Run) -> Transport {
     let mut message = run.seen;
     message.started = run.has_first;
-    if run.has_first && run.has_last {
+    if run.has_first && run.has_last && !run.may_be_two {
         let full_packets = u64::try_from(run.end - 1 - run.start).unwrap_or_default();
         message.message_bytes = Some(full_packets * u64::from(run.mtu_bytes) + u64::from(run.last_bytes));
     }
@@ -317,11 +321,21 @@ mod tests {
     fn the_length_is_known_without_the_middle() {
         let mut assembly = Assembly::default();
         feed(&mut assembly, FIRST, 10, MTU_BYTES);
-        feed(&mut assembly, LAST, 13, 1);
+        feed(&mut assembly, MIDDLE, 12, MTU_BYTES);
+        feed(&mut assembly, LAST, 14, 1);
         let message = assembly.oldest().expect("left");
-        assert_eq!((message.message_bytes, message.payload_bytes), (Some(3 * 4096 + 1), 4097));
+        assert_eq!((message.message_bytes, message.payload_bytes), (Some(4 * 4096 + 1), 8193));
         assert!(message.started && !message.complete);
         assert!(assembly.oldest().is_none());
+    }
+
+    #[test]
+    fn a_hole_of_two_may_hold_an_end_and_a_start() {
+        let mut assembly = Assembly::default();
+        feed(&mut assembly, FIRST, 10, MTU_BYTES);
+        feed(&mut assembly, LAST, 13, 1);
+        let message = assembly.oldest().expect("left");
+        assert!(message.started && !message.complete && message.message_bytes.is_none());
     }
 
     #[test]

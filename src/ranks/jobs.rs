@@ -15,7 +15,7 @@
 
 use super::component::{Component, Connections};
 use super::processes::{End, Processes};
-use super::reading::Family;
+use super::reading::{Family, Fitting};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::TagLayout;
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,7 +92,9 @@ impl Outline {
             }
         }
         let mut links = BTreeMap::new();
-        for (fit, (from, to)) in &component.connections {
+        // Queue pairs that two processes have opened beside the one that they use carry no envelope.
+        let speaks = |fit: &Fitting<'_>| fit.connection.votes().enveloped.iter().sum::<u64>() > 0;
+        for (fit, (from, to)) in component.connections.iter().filter(|(fit, _)| speaks(fit)) {
             let rank = |end: End, processes: &mut Processes| Some(component.ranks.get(&processes.process(end))?.rank);
             if let (Some(from), Some(to)) = (rank(*from, processes), rank(*to, processes)) {
                 add_times(&mut links, (from.min(to), from.max(to)), fit.connection.times_ns);
