@@ -197,6 +197,9 @@ fn layout_around(
     layouts.first().copied().filter(|_| layouts.len() == 1)
 }
 
+/// An end, behind the times of the first and the last packet of its connection in nanoseconds since the epoch.
+type UsedEnd = ((i64, i64), End);
+
 /// The ends of connections; queue pairs of a port that speak NCCL at a time are one process.
 ///
 /// NCCL's connections go one way, so those on which a process receives name it nowhere. It has a port for each GPU as a
@@ -206,7 +209,7 @@ fn ends<'a>(
     paired: &super::Pairs,
     processes: &mut Processes,
 ) -> Vec<(Fitting<'a>, (End, End))> {
-    let mut ports: BTreeMap<Endpoint, Vec<((i64, i64), End)>> = BTreeMap::new();
+    let mut ports: BTreeMap<Endpoint, Vec<UsedEnd>> = BTreeMap::new();
     let mut with_ends = Vec::new();
     for fit in fitting {
         let key = &fit.connection.key;
@@ -236,7 +239,7 @@ fn ends<'a>(
 }
 
 /// Cuts ends, sorted by the time of their first packet, where none is in use: one process follows another.
-fn at_a_time(ends: &[((i64, i64), End)]) -> Vec<Vec<End>> {
+fn at_a_time(ends: &[UsedEnd]) -> Vec<Vec<End>> {
     let mut parts: Vec<(i64, Vec<End>)> = Vec::new();
     for &((first_ns, last_ns), end) in ends {
         match parts.last_mut().filter(|(busy_until_ns, _)| first_ns <= *busy_until_ns) {

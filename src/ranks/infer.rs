@@ -6,7 +6,7 @@
 //! that library.
 
 use super::component::{Evidence, Rank};
-use super::jobs::Job;
+use super::jobs::{Job, is_dense};
 use super::processes::Processes;
 use super::reading::{self, Family};
 use super::{Identified, Pairs, Ranks, Witnesses};
@@ -25,7 +25,7 @@ pub(super) fn by_port(
     blocked: &BTreeSet<Endpoint>,
     identified: &mut Identified,
 ) {
-    let alone = ports_of_one_rank(jobs, ranks, blocked);
+    let alone = ports_of_one_rank(jobs, ranks, blocked, processes);
     let mut found: Vec<(QueuePair, (u32, Rank))> = Vec::new();
     for (index, connection) in witnesses.connections.iter().enumerate() {
         let receiver = reading::receiver(&connection.key);
@@ -59,18 +59,33 @@ pub(super) fn by_port(
 
 /// Ports at which one rank of one job runs, of jobs that have all ranks up to the highest and one of them per port: there
 /// is one process per port. `blocked` are ports with messages of unknown processes.
-fn ports_of_one_rank(jobs: &[Job<'_>], ranks: &Ranks, blocked: &BTreeSet<Endpoint>) -> BTreeMap<Endpoint, (u32, Rank)> {
+fn ports_of_one_rank(
+    jobs: &[Job<'_>],
+    ranks: &Ranks,
+    blocked: &BTreeSet<Endpoint>,
+    processes: &Processes,
+) -> BTreeMap<Endpoint, (u32, Rank)> {
     let mut ports: BTreeMap<Endpoint, BTreeMap<(u32, u32), Rank>> = BTreeMap::new();
     for (end, (job, rank)) in ranks {
         ports.entry(end.endpoint).or_default().insert((*job, rank.rank), *rank);
     }
-    let is_single = |job: &Job<'_>| {
+    // Of the votes for some ranks nothing may have been left: whoever speaks has to have one in the end.
+    let speaks_unknown = |job: &Job<'_>| {
+        let mut speaking =
+            job.components.iter().flat_map(|own| &own.connections).filter(|(fit, _)| !is_bare(fit.connection));
+        speaking.any(|(_, (from, _))| processes.queue_pair(*from).is_some_and(|own| !ranks.contains_key(&own)))
+    };
+    let is_single = |number: u32, job: &Job<'_>| {
         let own = job.ports();
-        job.is_whole()
+        let known = ranks.values().filter(|(own, _)| *own == number).map(|(_, rank)| rank.rank);
+        is_dense(known, 100)
+            && job.is_whole()
+            && !speaks_unknown(job)
             && own.is_disjoint(blocked)
             && own.iter().all(|port| ports.get(port).is_some_and(|own| own.len() == 1))
     };
-    let single: BTreeSet<u32> = (1..).zip(jobs).filter(|(_, job)| is_single(job)).map(|(number, _)| number).collect();
+    let single: BTreeSet<u32> =
+        (1..).zip(jobs).filter(|(number, job)| is_single(*number, job)).map(|(number, _)| number).collect();
     let one = |(port, own): (&Endpoint, &BTreeMap<(u32, u32), Rank>)| {
         let ((job, _), rank) = own.first_key_value().filter(|_| own.len() == 1)?;
         single.contains(job).then_some((*port, (*job, *rank)))

@@ -157,7 +157,8 @@ fn add_times(links: &mut BTreeMap<(u32, u32), (i64, i64)>, link: (u32, u32), (fi
     *own = (own.0.min(first_ns), own.1.max(last_ns));
 }
 
-fn is_dense(ranks: impl IntoIterator<Item = u32>, percent: usize) -> bool {
+/// So many percent of the numbers up to the highest rank are there.
+pub(super) fn is_dense(ranks: impl IntoIterator<Item = u32>, percent: usize) -> bool {
     let ranks: BTreeSet<u32> = ranks.into_iter().collect();
     let highest = ranks.last().copied().unwrap_or(0);
     ranks.len() * 100 >= (highest as usize + 1) * percent

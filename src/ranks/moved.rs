@@ -59,18 +59,26 @@ pub(super) fn moved(witnesses: &Witnesses<'_>, exchanges: &[Exchange], paired: &
         !is_shown
     });
     let mut found = Found::default();
-    let mut either_way = Vec::new();
+    let mut open = Vec::new();
     for ends in &named {
-        match fitting(ends, &connected, &first_psns)[..] {
-            [actual] => found.add(ends, actual),
-            // Both queue pairs have the same number.
-            [one, other] if sorted(one) == sorted(other) => either_way.push((ends, [one, other])),
-            _ => {}
+        match fitting(ends, &connected, &first_psns) {
+            ways if ways.is_empty() => {}
+            ways if ways.len() == 1 => found.add(ends, ways[0]),
+            ways => open.push((ends, ways)),
         }
     }
-    for (ends, ways) in either_way {
-        if let Some(actual) = found.way(ends, ways) {
-            found.add(ends, actual);
+    // Each that is told apart shows where ports have others, which may tell more apart.
+    while !open.is_empty() {
+        let before = open.len();
+        open.retain(|(ends, ways)| match found.way(ends, ways) {
+            Some(actual) => {
+                found.add(ends, actual);
+                false
+            }
+            None => true,
+        });
+        if open.len() == before {
+            break;
         }
     }
     found.settle()
@@ -94,28 +102,26 @@ impl Found {
         }
     }
 
-    /// Which end is which: ports that others have shown to belong together, or LIDs that differ in fewer of the lowest
-    /// bits, as those of one port do.
-    fn way(&self, ends: &Named, ways: [[QueuePair; 2]; 2]) -> Option<[QueuePair; 2]> {
-        let known = |way: &[QueuePair; 2]| {
+    /// Which of several is meant: the only one between ports that others have shown to belong to those of the names; of
+    /// one connection read both ways round, that in which LIDs differ in fewer of the lowest bits, as those of one port do.
+    fn way(&self, ends: &Named, ways: &[[QueuePair; 2]]) -> Option<[QueuePair; 2]> {
+        let is_known = |way: &&[QueuePair; 2]| {
             let mut pairs = way.iter().zip(ends);
-            pairs.all(|(actual, (name, _))| self.ports.contains(&(name.endpoint, actual.endpoint)))
+            pairs.all(|(actual, (name, _))| {
+                actual.endpoint == name.endpoint || self.ports.contains(&(name.endpoint, actual.endpoint))
+            })
         };
-        let bits = |way: &[QueuePair; 2]| {
-            let differ = |(actual, (name, _)): (&QueuePair, &(QueuePair, u32))| {
-                Some(u16::BITS - (actual.endpoint.lid()?.0 ^ name.endpoint.lid()?.0).leading_zeros())
-            };
-            way.iter().zip(ends).map(differ).max().flatten().filter(|bits| *bits <= LMC_LIMIT)
-        };
-        let [one, other] = ways;
-        match ways.each_ref().map(known) {
-            [true, false] => Some(one),
-            [false, true] => Some(other),
-            _ => match ways.each_ref().map(bits) {
-                [Some(a), b] if b.is_none_or(|b| a < b) => Some(one),
-                [a, Some(b)] if a.is_none_or(|a| b < a) => Some(other),
-                _ => None,
-            },
+        let mut known = ways.iter().filter(is_known);
+        match (known.next(), known.next(), ways) {
+            (Some(way), None, _) => Some(*way),
+            (None, _, [one, other]) if sorted(*one) == sorted(*other) => {
+                match [one, other].map(|way| differing_bits(ends, way)) {
+                    [Some(a), b] if b.is_none_or(|b| a < b) => Some(*one),
+                    [a, Some(b)] if a.is_none_or(|a| b < a) => Some(*other),
+                    _ => None,
+                }
+            }
+            _ => None,
         }
     }
 
@@ -127,6 +133,15 @@ impl Found {
         };
         Moved(self.actual.into_iter().filter_map(only).collect())
     }
+}
+
+/// The lowest bits in which LIDs differ from those of the names, if they may be paths of one port.
+fn differing_bits(ends: &Named, way: &[QueuePair; 2]) -> Option<u32> {
+    let bits = |(actual, (name, _)): (&QueuePair, &(QueuePair, u32))| {
+        Some(u16::BITS - (actual.endpoint.lid()?.0 ^ name.endpoint.lid()?.0).leading_zeros())
+    };
+    let most = way.iter().zip(ends).map(bits).try_fold(0, |most: u32, bits| Some(most.max(bits?)));
+    most.filter(|bits| *bits <= LMC_LIMIT)
 }
 
 /// The numbers of two queue pairs, the lower one first.

@@ -7,10 +7,11 @@
 //!
 //! Senders whose queue pair is unknown are ends too: what they say of themselves counts for their connection alone.
 
-use super::Witnesses;
 use super::cm::Exchange;
 use super::moved::Moved;
+use super::{Witnesses, reading};
 use crate::model::QueuePair;
+use crate::model::traffic::ConnectionTotals;
 use foldhash::fast::FixedState;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::ucx_wireup::{Lane, lanes};
@@ -154,6 +155,19 @@ fn workers(witnesses: &Witnesses<'_>, moved: &Moved) -> BTreeMap<(u64, Option<En
     workers
 }
 
+/// Times of the first and the last packet to each queue pair, nanoseconds since the epoch.
+type InUse = HashMap<QueuePair, (i64, i64), FixedState>;
+
+fn in_use(connections: &[Box<ConnectionTotals>]) -> InUse {
+    let mut in_use = InUse::default();
+    for own in connections {
+        let (first_ns, last_ns) = own.times_ns;
+        let times = in_use.entry(reading::receiver(&own.key)).or_insert((first_ns, last_ns));
+        *times = (times.0.min(first_ns), times.1.max(last_ns));
+    }
+    in_use
+}
+
 /// The processes that connection messages name.
 pub(super) fn named(witnesses: &Witnesses<'_>, exchanges: &[Exchange], moved: &Moved) -> Processes {
     let mut processes = Processes::default();
@@ -174,9 +188,14 @@ pub(super) fn named(witnesses: &Witnesses<'_>, exchanges: &[Exchange], moved: &M
         }
     }
     ranks.into_values().for_each(|own| processes.join_named(own));
+    let in_use = if witnesses.same_process.is_empty() { InUse::default() } else { in_use(witnesses.connections) };
     for pair in witnesses.same_process {
-        let ends = [processes.end(pair.a), processes.end(pair.b)];
-        processes.join(&ends);
+        // Memory of a process that has ended may be at the same addresses in the next one.
+        let times = in_use.get(&pair.a).zip(in_use.get(&pair.b));
+        if times.is_none_or(|(a, b)| a.0 <= b.1 && b.0 <= a.1) {
+            let ends = [processes.end(pair.a), processes.end(pair.b)];
+            processes.join(&ends);
+        }
     }
     processes.settle_names();
     processes
