@@ -141,7 +141,7 @@ struct Connection {
     /// Its first request came again long after it was acknowledged.
     restarted: bool,
     /// Number of the first request; the time of the first packet.
-    first: Option<i64>,
+    first: Option<i32>,
     first_time_ns: i64,
     ledgers: [Ledger; 3],
 }
@@ -182,6 +182,7 @@ impl Connection {
     #[cold]
     fn seen_again(&mut self, number: i64, time_ns: i64) {
         let Some(first) = self.first else { return };
+        let first = i64::from(first);
         let high = self.ledgers[0].high().unwrap_or(first);
         self.restarted |= number == first && high > first && time_ns.saturating_sub(self.first_time_ns) >= RESTART_NS;
     }
@@ -318,7 +319,7 @@ impl Tracker {
                 Turn::Request if entry.occurrence > 1 => connection.seen_again(entry.number, packet.time_ns),
                 Turn::Request => {
                     if connection.first.is_none() {
-                        connection.first = Some(entry.number);
+                        connection.first = i32::try_from(entry.number).ok();
                         connection.first_time_ns = packet.time_ns;
                     }
                     if opcode.is_read_request() {

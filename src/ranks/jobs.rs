@@ -24,6 +24,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// program may fill UCX's tags as MPICH does, with a number of its own where the rank stands.
 const DENSE_PERCENT: usize = 50;
 
+/// Jobs that are held against each other, each against each, to find those that may be one.
+const MAX_TWINS: usize = 1 << 10;
+
 /// Components of one job, and those that may be of several.
 #[derive(Debug, Default)]
 pub(super) struct Formed<'a> {
@@ -38,6 +41,8 @@ pub(super) struct Formed<'a> {
 #[derive(Debug)]
 pub(super) struct Job<'a> {
     pub(super) components: Vec<Component<'a>>,
+    /// Another job has the same ranks at other ports at the same time, and nothing tells whether it is this one.
+    pub(super) has_twin: bool,
 }
 
 impl Job<'_> {
@@ -69,9 +74,25 @@ impl Job<'_> {
     }
 }
 
+/// Ports of nodes, as the names say that they have.
+#[derive(Debug)]
+pub(super) struct Nodes(BTreeMap<Endpoint, Endpoint>);
+
+impl Nodes {
+    pub(super) fn new(names: &BTreeMap<Endpoint, String>) -> Self {
+        let mut first: BTreeMap<&str, Endpoint> = BTreeMap::new();
+        Self(names.iter().map(|(port, name)| (*port, *first.entry(name).or_insert(*port))).collect())
+    }
+
+    /// The port that stands for all ports of the node.
+    fn of(&self, port: Endpoint) -> Endpoint {
+        self.0.get(&port).copied().unwrap_or(port)
+    }
+}
+
 /// What of a component decides which others it may be joined with.
 struct Outline {
-    /// Ports of each rank.
+    /// Ports of each rank; the first one of a node stands for all that are known to be of it.
     ports: BTreeMap<u32, BTreeSet<Endpoint>>,
     /// Processes of each rank that connection messages name.
     named: BTreeMap<u32, BTreeSet<End>>,
@@ -82,7 +103,7 @@ struct Outline {
 }
 
 impl Outline {
-    fn new(component: &Component<'_>, processes: &mut Processes) -> Self {
+    fn new(component: &Component<'_>, nodes: &Nodes, processes: &mut Processes) -> Self {
         let by_rank = component.processes_by_rank();
         let mut named: BTreeMap<u32, BTreeSet<End>> = BTreeMap::new();
         for (rank, own) in &by_rank {
@@ -100,7 +121,8 @@ impl Outline {
                 add_times(&mut links, (from.min(to), from.max(to)), fit.connection.times_ns);
             }
         }
-        let ports = by_rank.keys().map(|rank| (*rank, component.ports_of(*rank))).collect();
+        let places = |rank: u32| component.ports_of(rank).into_iter().map(|port| nodes.of(port)).collect();
+        let ports = by_rank.keys().map(|rank| (*rank, places(*rank))).collect();
         Self { ports, named, links, key: (component.family, component.layout) }
     }
 
@@ -114,11 +136,7 @@ impl Outline {
     fn contradicts(&self, other: &Self) -> bool {
         let is_elsewhere =
             self.ports.iter().any(|(rank, own)| other.ports.get(rank).is_some_and(|ports| own.is_disjoint(ports)));
-        let is_another = self
-            .named
-            .iter()
-            .any(|(rank, own)| other.named.get(rank).is_some_and(|processes| own.is_disjoint(processes)));
-        self.key != other.key || is_elsewhere || is_another || self.doubles(other)
+        self.key != other.key || is_elsewhere || self.is_another(other) || self.doubles(other)
     }
 
     /// A connection of the one cannot stand beside one of the other in one job.
@@ -134,6 +152,28 @@ impl Outline {
             let is_apart = own.1 < others.0 || others.1 < own.0;
             is_apart && (self.key.0 == Family::Nccl || is_named(self, link) != is_named(other, link))
         })
+    }
+
+    /// They may be one job on several ports of each node: a rank is at another port at the same time, and nothing else
+    /// speaks against it.
+    fn may_be_twin(&self, other: &Self) -> bool {
+        let overlaps = |own: &(i64, i64), others: &(i64, i64)| own.0 <= others.1 && others.0 <= own.1;
+        let meets = |own: &(i64, i64)| other.links.values().any(|others| overlaps(own, others));
+        // Nothing names NCCL's processes; those on several ports show it by the memory that they share.
+        self.key == other.key
+            && self.key.0 != Family::Nccl
+            && self.ports.keys().any(|rank| other.ports.contains_key(rank))
+            && !self.is_another(other)
+            && !self.doubles(other)
+            && self.links.values().any(meets)
+    }
+
+    /// Connection messages name different processes as one rank.
+    fn is_another(&self, other: &Self) -> bool {
+        let is_another = |(rank, own): (&u32, &BTreeSet<End>)| {
+            other.named.get(rank).is_some_and(|processes| own.is_disjoint(processes))
+        };
+        self.named.iter().any(is_another)
     }
 
     /// All ranks up to the highest are there.
@@ -165,9 +205,9 @@ pub(super) fn is_dense(ranks: impl IntoIterator<Item = u32>, percent: usize) -> 
 }
 
 /// Puts components together. Those without a known rank are not asked.
-pub(super) fn form<'a>(components: Vec<Component<'a>>, processes: &mut Processes) -> Formed<'a> {
+pub(super) fn form<'a>(components: Vec<Component<'a>>, nodes: &Nodes, processes: &mut Processes) -> Formed<'a> {
     let mut outlined: Vec<(Outline, Component<'a>)> =
-        components.into_iter().map(|own| (Outline::new(&own, processes), own)).collect();
+        components.into_iter().map(|own| (Outline::new(&own, nodes, processes), own)).collect();
     outlined.sort_by_key(|(_, own)| own.times_ns);
     let mut formed = Formed::default();
     let mut jobs: Vec<(Outline, Vec<Component<'a>>)> = Vec::new();
@@ -196,12 +236,13 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, processes: &mut Processes
     }
     complete(&mut jobs);
     let parts = part_of_several(&jobs);
+    let twins = twins(&jobs);
     for (at, (_, components)) in jobs.into_iter().enumerate() {
         if let Some(count) = parts.get(&at) {
             formed.unclear.extend(components.into_iter().map(|own| (own, several(*count))));
             continue;
         }
-        let job = Job { components };
+        let job = Job { components, has_twin: twins.contains(&at) };
         match refusal(&job) {
             None => formed.jobs.push(job),
             Some(reason) => formed.refused.extend(job.components.into_iter().map(|own| (own, reason.clone()))),
@@ -238,6 +279,15 @@ fn fits(a: &Outline, b: &Outline) -> bool {
     let disjoint = a.ports.keys().all(|rank| !b.ports.contains_key(rank));
     let together = a.ports.keys().chain(b.ports.keys()).copied();
     a.key == b.key && disjoint && !a.contradicts(b) && is_dense(together, 100)
+}
+
+/// Jobs of which another one may be a part: on several rails, of which no connection message was captured.
+fn twins(jobs: &[(Outline, Vec<Component<'_>>)]) -> BTreeSet<usize> {
+    let may_be = |at: &usize| {
+        let mut others = jobs.iter().enumerate().filter(|(other, _)| other != at);
+        others.any(|(_, (outline, _))| jobs[*at].0.may_be_twin(outline))
+    };
+    if jobs.len() > MAX_TWINS { BTreeSet::new() } else { (0..jobs.len()).filter(may_be).collect() }
 }
 
 /// Jobs that are whole only together with one of several others, and how many these are.

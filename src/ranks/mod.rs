@@ -28,13 +28,13 @@ mod reading;
 pub use detection::Detection;
 pub use pairs::{Evidence, Pairs, named, pair};
 
-use crate::model::profile::{CmRow, JobRow, PairCoverage, RankRow, UnassignedRow};
+use crate::model::profile::{CmRow, CoverageState, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Introduction, Kind, QueuePair, SameProcess, Wireup};
 use cm::Exchange;
 use component::{Component, Rank};
 use ibscope_parsers::Endpoint;
-use jobs::Job;
+use jobs::{Job, Nodes};
 use moved::Moved;
 use processes::{End, Processes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,7 +101,7 @@ pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
         exchange.requester = moved.actual(exchange.requester);
         exchange.replier = moved.actual(exchange.replier);
     }
-    let mut identified = jobs_and_ranks(witnesses, paired, &exchanges, &moved);
+    let (mut identified, twins) = jobs_and_ranks(witnesses, paired, &exchanges, &moved);
     let Witnesses { connections, cm, is_window, .. } = *witnesses;
     let first_psns = cm
         .iter()
@@ -109,10 +109,33 @@ pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
     let first_psns: BTreeMap<QueuePair, u32> = first_psns.collect();
     identified.coverage = coverage::coverage(connections, &first_psns, paired, &identified.detection, is_window);
     coverage::mark_uncounted(connections, paired, &mut identified);
+    mark_twins(&twins, &mut identified);
     identified
 }
 
-fn jobs_and_ranks(witnesses: &Witnesses<'_>, paired: &Pairs, exchanges: &[Exchange], moved: &Moved) -> Identified {
+/// Says which jobs may be one; what their pairs have sent is unknown then.
+fn mark_twins(twins: &BTreeSet<u32>, identified: &mut Identified) {
+    if twins.is_empty() {
+        return;
+    }
+    let numbers: Vec<String> = twins.iter().map(u32::to_string).collect();
+    identified.notes.push(format!(
+        "jobs {} have the same ranks at other ports at the same time, and no connection messages tell them apart: they may be one job on several ports; give the ports of a node one name with --hosts, or capture from the start",
+        numbers.join(", ")
+    ));
+    for (coverage, job) in identified.coverage.iter_mut().zip(&identified.job_of) {
+        if job.is_some_and(|job| twins.contains(&job)) {
+            coverage.state = coverage.state.max(CoverageState::Unknown);
+        }
+    }
+}
+
+fn jobs_and_ranks(
+    witnesses: &Witnesses<'_>,
+    paired: &Pairs,
+    exchanges: &[Exchange],
+    moved: &Moved,
+) -> (Identified, BTreeSet<u32>) {
     let connections = witnesses.connections;
     let mut identified = Identified {
         job_of: vec![None; connections.len()],
@@ -121,12 +144,12 @@ fn jobs_and_ranks(witnesses: &Witnesses<'_>, paired: &Pairs, exchanges: &[Exchan
     };
     let fitting = reading::fitting_connections(connections, paired);
     if fitting.is_empty() {
-        return identified;
+        return (identified, BTreeSet::new());
     }
     let mut processes = processes::named(witnesses, exchanges, moved);
     let (known, unread) = component::components(fitting, witnesses, exchanges, paired, &mut processes);
     let (ranked, silent): (Vec<_>, Vec<_>) = known.into_iter().partition(|own| !own.ranks.is_empty());
-    let mut formed = jobs::form(ranked, &mut processes);
+    let mut formed = jobs::form(ranked, &Nodes::new(witnesses.names), &mut processes);
     formed.jobs.sort_by_key(Job::times_ns);
     let unclaimed = jobs::attach(&mut formed.jobs, silent, unread, &mut processes);
     let mut reasons: BTreeMap<QueuePair, String> = BTreeMap::new();
@@ -159,7 +182,8 @@ fn jobs_and_ranks(witnesses: &Witnesses<'_>, paired: &Pairs, exchanges: &[Exchan
     identified.jobs = job_rows(&formed.jobs, &ranks);
     identified.unassigned = unassigned(connections, paired, &ranks, &reasons, &mut identified);
     identified.ranks = rows(connections, paired, &ranks);
-    identified
+    let twins = (1..).zip(&formed.jobs).filter(|(_, job)| job.has_twin).map(|(number, _)| number).collect();
+    (identified, twins)
 }
 
 fn ends_of<'a>(own: &'a Component<'_>, processes: &'a Processes) -> impl Iterator<Item = QueuePair> + 'a {

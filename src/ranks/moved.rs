@@ -12,6 +12,7 @@ use crate::model::{Kind, QueuePair, Wireup};
 use foldhash::fast::FixedState;
 use ibscope_parsers::mpi::ucx_wireup::{Lane, lanes};
 use ibscope_parsers::{Endpoint, Qpn};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Queue pairs as packets show them, by the name that connection messages give them.
@@ -37,7 +38,7 @@ const LMC_LIMIT: u32 = 7;
 type Named = [(QueuePair, u32); 2];
 
 /// Connections by the numbers of their queue pairs, the lower one first.
-type Connected = HashMap<(Qpn, Qpn), BTreeSet<[QueuePair; 2]>, FixedState>;
+type Connected = HashMap<(Qpn, Qpn), SmallVec<[[QueuePair; 2]; 1]>, FixedState>;
 
 /// The first PSN that each connected queue pair was sent; `None` where only answers were seen.
 type FirstPsns = HashMap<QueuePair, Option<u32>, FixedState>;
@@ -54,7 +55,8 @@ pub(super) fn moved(witnesses: &Witnesses<'_>, exchanges: &[Exchange], paired: &
     named.retain(|ends| {
         let is_shown = ends.iter().all(|(end, _)| first_psns.contains_key(end));
         if is_shown && let Some(connections) = connected.get_mut(&numbers(ends[0].0, ends[1].0)) {
-            connections.remove(&sorted(ends.map(|(end, _)| end)));
+            let shown = sorted(ends.map(|(end, _)| end));
+            connections.retain(|connection| *connection != shown);
         }
         !is_shown
     });
@@ -190,7 +192,10 @@ fn connected(first_psns: &FirstPsns, paired: &Pairs) -> Connected {
     let mut connected = Connected::default();
     for &end in first_psns.keys() {
         if let Some((other, _)) = paired.partner(end) {
-            connected.entry(numbers(end, other)).or_default().insert(sorted([end, other]));
+            let (connections, ends) = (connected.entry(numbers(end, other)).or_default(), sorted([end, other]));
+            if !connections.contains(&ends) {
+                connections.push(ends);
+            }
         }
     }
     connected

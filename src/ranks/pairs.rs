@@ -6,6 +6,7 @@
 //! favourite; what is paired no longer competes, so the rest is looked at again.
 
 use super::Witnesses;
+use super::reading;
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Few, Introduction, Kind, QueuePair, Wireup};
@@ -71,7 +72,9 @@ impl Pairs {
 #[must_use]
 pub fn pair(witnesses: &Witnesses<'_>) -> Pairs {
     let Witnesses { connections, cm, wireups, named, introductions, .. } = *witnesses;
-    let mut stated = Stated { pairs: Pairs::default(), senders: senders(connections) };
+    let states = !(cm.is_empty() && introductions.is_empty() && wireups.is_empty());
+    let senders = if states { senders(connections) } else { Vec::new() };
+    let mut stated = Stated { pairs: Pairs::default(), senders };
     by_cm(&mut stated, cm);
     by_introductions(&mut stated, introductions);
     by_wireup(&mut stated, wireups, named);
@@ -85,27 +88,26 @@ pub fn pair(witnesses: &Witnesses<'_>) -> Pairs {
     pairs
 }
 
-/// Ports that send to each queue pair.
-type Senders = HashMap<QueuePair, BTreeSet<Endpoint>, FixedState>;
-
-fn senders(connections: &[Box<ConnectionTotals>]) -> Senders {
-    let mut senders = Senders::default();
-    for key in connections.iter().map(|connection| &connection.key) {
-        senders.entry(QueuePair { endpoint: key.dst, qpn: key.dest_qp }).or_default().insert(key.src);
-    }
+/// Ports that send to each queue pair, sorted. There may be a million.
+fn senders(connections: &[Box<ConnectionTotals>]) -> Vec<(QueuePair, Endpoint)> {
+    let mut senders: Vec<(QueuePair, Endpoint)> =
+        connections.iter().map(|own| (reading::receiver(&own.key), own.key.src)).collect();
+    senders.sort_unstable();
     senders
 }
 
 /// What connection messages state, as far as packets do not show that they mean another port.
 struct Stated {
     pairs: Pairs,
-    senders: Senders,
+    senders: Vec<(QueuePair, Endpoint)>,
 }
 
 impl Stated {
     fn pair(&mut self, a: QueuePair, b: QueuePair, evidence: Evidence) {
         let receives_from = |end: QueuePair, other: QueuePair| {
-            self.senders.get(&end).is_none_or(|ports| ports.contains(&other.endpoint))
+            let first = self.senders.partition_point(|(to, _)| *to < end);
+            let mut ports = self.senders[first..].iter().take_while(|(to, _)| *to == end).peekable();
+            ports.peek().is_none() || ports.any(|(_, port)| *port == other.endpoint)
         };
         if receives_from(a, b) && receives_from(b, a) {
             self.pairs.pair(a, b, evidence);
