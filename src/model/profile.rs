@@ -1,5 +1,6 @@
 //! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
 
+use super::traffic::RdmaSums;
 use super::{
     ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, Packed, SizeClass, SizeOf, SizeSums, StreamSums,
     TimingKey,
@@ -120,8 +121,9 @@ pub struct ConnectionRow {
     /// Number of the job that the connection belongs to; `None` where it belongs to none or to one that
     /// cannot be told from another.
     pub job: Option<u32>,
-    /// One-sided MPI operations: WRITE and READ payload without envelopes, between processes of a job.
-    pub one_sided: bool,
+    /// One-sided MPI operations: its WRITEs and READs, which belong to no message with an envelope, between processes of a
+    /// job; `None` where it carries none of these.
+    pub one_sided: Option<RdmaSums>,
     /// How much of the connection's messages the capture holds.
     pub coverage: PairCoverage,
 }

@@ -129,7 +129,7 @@ impl Profile {
         }
         let ranks = RankIndex::new(&inferred);
         let mut left_out: BTreeSet<(Endpoint, Qpn, u32)> = BTreeSet::new();
-        for row in self.connections.iter().filter(|row| row.stack.is_some() || row.one_sided) {
+        for row in self.connections.iter().filter(|row| row.stack.is_some() || row.one_sided.is_some()) {
             for (endpoint, qpn) in [(row.src, row.src_qp), (row.dst, Some(row.dest_qp))] {
                 let rank = qpn.and_then(|qpn| Some((qpn, ranks.rank(endpoint, Some(qpn))?)));
                 let is_of_job = |job: u32| row.job.is_none_or(|own| own == job);
@@ -204,7 +204,7 @@ mod tests {
             repeats: Repeats::default(),
             stack: job.map(|_| "a library".to_owned()),
             job,
-            one_sided: false,
+            one_sided: None,
             coverage: PairCoverage::default(),
         }
     }

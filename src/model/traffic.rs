@@ -430,6 +430,8 @@ pub struct ConnectionTotals {
     pub missing: Option<Box<Missing>>,
     /// What sequence numbers show to be missing.
     pub continuity: Continuity,
+    /// RDMA WRITEs and READs, of the traffic.
+    pub rdma: RdmaSums,
     /// Indices of the inputs whose packets these sums are of, in the order of time: one, as a rule.
     pub inputs: SmallVec<[u32; 2]>,
     /// Votes for the sender's queue pair, which the packets do not name: how many answers fit the requests that went to it.
@@ -624,6 +626,22 @@ impl AddAssign for MpiSums {
         self.messages += other.messages;
         // Lengths are what envelopes state: a broken capture may state anything.
         self.mpi_bytes = self.mpi_bytes.saturating_add(other.mpi_bytes);
+    }
+}
+
+/// RDMA WRITEs and READs in the direction of their bytes, without repeats: of a READ what its responses carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RdmaSums {
+    /// Those whose first packet was seen.
+    pub messages: u64,
+    /// InfiniBand payload.
+    pub payload_bytes: u64,
+}
+
+impl AddAssign for RdmaSums {
+    fn add_assign(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.payload_bytes += other.payload_bytes;
     }
 }
 

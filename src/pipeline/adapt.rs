@@ -2,6 +2,7 @@
 
 use super::{Error, Options};
 use crate::model::profile::{Repeats, Traffic};
+use crate::model::traffic::RdmaSums;
 use crate::model::{Profile, duration};
 use crate::ranks::rankmap;
 
@@ -40,6 +41,11 @@ pub fn adapt(profile: &mut Profile, options: &Options) -> Result<(), Error> {
         if let Some(connection) = profile.connections.get_mut(row.connection as usize) {
             connection.traffic += row.traffic;
         }
+    }
+    for connection in &mut profile.connections {
+        let Traffic { messages, payload_bytes, .. } = connection.traffic;
+        // RDMA by itself is not kept by time: these are all messages of the connection.
+        connection.one_sided = connection.one_sided.map(|_| RdmaSums { messages, payload_bytes });
     }
     let cuts = |bin_ns: i64| {
         let cuts = |moment_ns: i64| ![i64::MIN, i64::MAX].contains(&moment_ns) && moment_ns.rem_euclid(bin_ns) != 0;

@@ -55,7 +55,7 @@ pub(super) fn fill(
             repeats: connection.repeats,
             stack: detection.stack(key),
             job: identified.job_of.get(index).copied().flatten(),
-            one_sided: identified.one_sided.get(index).copied().unwrap_or(false),
+            one_sided: identified.one_sided.get(index).and_then(|flag| flag.then_some(connection.rdma)),
             coverage: identified.coverage.get(index).copied().unwrap_or_default(),
         });
         let health = connection.health.whole();

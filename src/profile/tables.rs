@@ -5,6 +5,7 @@ use crate::model::profile::{
     CmRow, CollectiveRow, ConnectionRow, CoverageState, HealthRow, PairCoverage, Repeated, Repeats, TimelineRow,
     Traffic,
 };
+use crate::model::traffic::RdmaSums;
 use crate::model::{Health, Kind, MessageRow, Packed, PacketRecord, Profile, printable, quoted};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};
@@ -112,7 +113,8 @@ pub(super) fn connections(rows: &[ConnectionRow]) -> PolarsResult<DataFrame> {
         column!(rows, "last_time_ns", i64, |row| row.last_time_ns),
         column!(rows, "stack", Option<String>, |row| row.stack.clone()),
         column!(rows, "job", Option<u32>, |row| row.job),
-        column!(rows, "one_sided", u32, |row| u32::from(row.one_sided)),
+        column!(rows, "one_sided_messages", Option<u64>, |row| row.one_sided.map(|rdma| rdma.messages)),
+        column!(rows, "one_sided_bytes", Option<u64>, |row| row.one_sided.map(|rdma| rdma.payload_bytes)),
         column!(rows, "coverage", String, |row| row.coverage.state.name().to_owned()),
         column!(rows, "missing_packets", u64, |row| row.coverage.missing_packets),
         column!(rows, "missing_messages", u64, |row| row.coverage.missing_messages),
@@ -246,7 +248,7 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
     let (stack, src_qp_evidence) = (table.text("stack")?, table.text("src_qp_evidence")?);
     let has_jobs = table.has("job");
     let job = if has_jobs { table.u32("job")? } else { Vec::new() };
-    let one_sided = if has_jobs { table.u32("one_sided")? } else { Vec::new() };
+    let one_sided = if has_jobs { table.u64s(["one_sided_messages", "one_sided_bytes"])? } else { Vec::new() };
     let coverage = if has_jobs { table.text("coverage")? } else { Vec::new() };
     let missing = if has_jobs { table.u64s(["missing_packets", "missing_messages"])? } else { Vec::new() };
     let traffic = table.u64s(TRAFFIC)?;
@@ -267,7 +269,14 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
             repeats: repeats_from(table.values(&repeats, row)?),
             stack: stack.get(row).copied().flatten().map(printable),
             job: job.get(row).copied().flatten(),
-            one_sided: one_sided.get(row).copied().flatten().is_some_and(|flag| flag != 0),
+            one_sided: match &one_sided[..] {
+                [messages, bytes] => {
+                    let value = |column: &[Option<u64>]| column.get(row).copied().flatten();
+                    let sums = |(messages, payload_bytes)| RdmaSums { messages, payload_bytes };
+                    value(messages).zip(value(bytes)).map(sums)
+                }
+                _ => None,
+            },
             coverage: if has_jobs {
                 let [missing_packets, missing_messages] = table.values(&missing, row)?;
                 let state =

@@ -404,6 +404,7 @@ mod tests {
             mpi: None,
             missing: None,
             continuity: Default::default(),
+            rdma: Default::default(),
             inputs: Default::default(),
             partners: Default::default(),
             echoes: Default::default(),

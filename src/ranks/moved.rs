@@ -160,17 +160,27 @@ fn by_cm(exchange: &Exchange) -> Option<Named> {
     Some([(exchange.requester, requester?), (exchange.replier, replier?)])
 }
 
+/// The queue pairs that a wire-up message lists: at the ports that it states, where one of these is the port that it was
+/// sent from; else at that port.
+pub(super) fn listed(wireup: &Wireup) -> impl Iterator<Item = QueuePair> + '_ {
+    let states_ports = lanes(&wireup.address).any(|lane| lane.port == Some(wireup.src));
+    lanes(&wireup.address).map(move |Lane { qpn, port, .. }| {
+        let endpoint = port.filter(|_| states_ports).unwrap_or(wireup.src);
+        QueuePair { endpoint, qpn }
+    })
+}
+
 /// What UCX's requests and replies name: every lane of the one with every lane of the other. Both PSNs are 0
 /// (`uct_rc_iface_qp_connect`).
 fn by_wireup(wireups: &[Wireup]) -> Vec<Named> {
-    let mut endpoints: BTreeMap<(Endpoint, u64), BTreeMap<u64, BTreeSet<Qpn>>> = BTreeMap::new();
+    let mut endpoints: BTreeMap<(Endpoint, u64), BTreeMap<u64, BTreeSet<QueuePair>>> = BTreeMap::new();
     for wireup in wireups {
         let workers = endpoints.entry((wireup.src, wireup.sender_endpoint)).or_default();
-        workers.entry(wireup.worker).or_default().extend(lanes(&wireup.address).map(|Lane { qpn, .. }| qpn));
+        workers.entry(wireup.worker).or_default().extend(listed(wireup));
     }
     let of = |endpoint, id| -> Option<Vec<QueuePair>> {
         let workers = endpoints.get(&(endpoint, id)).filter(|workers| workers.len() == 1)?;
-        Some(workers.values().flatten().map(|&qpn| QueuePair { endpoint, qpn }).collect())
+        Some(workers.values().flatten().copied().collect())
     };
     let mut named = BTreeSet::new();
     for wireup in wireups.iter().filter(|wireup| wireup.receiver_endpoint != 0) {

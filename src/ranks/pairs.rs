@@ -5,13 +5,11 @@
 //! request numbers, answers with the PSN of requests, and that there is but one connection each way between two ports. Votes pair two queue pairs only where each is the other's clear
 //! favourite; what is paired no longer competes, so the rest is looked at again.
 
-use super::Witnesses;
-use super::reading;
+use super::{Witnesses, moved, reading};
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Few, Introduction, Kind, QueuePair, Wireup};
 use foldhash::fast::FixedState;
-use ibscope_parsers::mpi::ucx_wireup::{Lane, lanes};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -189,9 +187,9 @@ pub fn named(connections: &[Box<ConnectionTotals>], wireups: &[Wireup]) -> Vec<V
     }
     let of_message = |wireup: &Wireup| {
         let own = connected.get(&(wireup.src, wireup.dst));
-        let named: BTreeSet<Qpn> = lanes(&wireup.address).map(|Lane { qpn, .. }| qpn).collect();
-        let found = own.into_iter().flatten().filter(|qpn| named.contains(qpn));
-        found.map(|&qpn| QueuePair { endpoint: wireup.src, qpn }).collect()
+        let listed: BTreeSet<QueuePair> = moved::listed(wireup).collect();
+        let own = own.into_iter().flatten().map(|&qpn| QueuePair { endpoint: wireup.src, qpn });
+        own.filter(|own| listed.contains(own)).collect()
     };
     wireups.iter().map(of_message).collect()
 }

@@ -8,13 +8,12 @@
 //! Senders whose queue pair is unknown are ends too: what they say of themselves counts for their connection alone.
 
 use super::cm::Exchange;
-use super::moved::Moved;
+use super::moved::{Moved, listed};
 use super::{Witnesses, reading};
-use crate::model::QueuePair;
 use crate::model::traffic::ConnectionTotals;
+use crate::model::{QueuePair, Wireup};
 use foldhash::fast::FixedState;
 use ibscope_parsers::Endpoint;
-use ibscope_parsers::mpi::ucx_wireup::{Lane, lanes};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Number of an end of connections: a queue pair, or the unknown sender of one connection.
@@ -144,13 +143,20 @@ fn workers(witnesses: &Witnesses<'_>, moved: &Moved) -> BTreeMap<(u64, Option<En
     let copied: BTreeSet<u64> =
         ports.iter().filter(|(_, ports)| ports.len() > 1).map(|((worker, _), _)| *worker).collect();
     let mut workers: BTreeMap<(u64, Option<Endpoint>), Vec<QueuePair>> = BTreeMap::new();
+    let other_ports = |wireup: &Wireup| listed(wireup).any(|listed| listed.endpoint != wireup.src);
+    let shown: BTreeSet<QueuePair> = if witnesses.wireups.iter().any(other_ports) {
+        witnesses.connections.iter().map(|own| reading::receiver(&own.key)).collect()
+    } else {
+        BTreeSet::new()
+    };
     for (wireup, ends) in witnesses.wireups.iter().zip(witnesses.named) {
         let port = copied.contains(&wireup.worker).then_some(wireup.src);
         let own = workers.entry((wireup.worker, port)).or_default();
         own.extend(wireup.datagram_qp.map(|qpn| QueuePair { endpoint: wireup.src, qpn }));
         own.extend(ends);
-        let lanes = lanes(&wireup.address).map(|Lane { qpn, .. }| QueuePair { endpoint: wireup.src, qpn });
-        own.extend(lanes.filter_map(|named| moved.elsewhere(named)));
+        let at_other_ports =
+            |listed: QueuePair| (listed.endpoint != wireup.src && shown.contains(&listed)).then_some(listed);
+        own.extend(listed(wireup).filter_map(|listed| moved.elsewhere(listed).or_else(|| at_other_ports(listed))));
     }
     workers
 }

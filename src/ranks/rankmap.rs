@@ -193,7 +193,7 @@ fn unassign(profile: &mut Profile, before: &RankIndex, after: &RankIndex) {
             unassigned.insert((endpoint, qpn), row);
         }
     }
-    let is_mpi = |row: &&ConnectionRow| row.kind == Kind::Data && (row.stack.is_some() || row.one_sided);
+    let is_mpi = |row: &&ConnectionRow| row.kind == Kind::Data && (row.stack.is_some() || row.one_sided.is_some());
     for connection in profile.connections.iter().filter(is_mpi) {
         for (endpoint, qpn) in ends(connection) {
             let Some(qpn) = qpn else { continue };
@@ -314,7 +314,7 @@ mod tests {
             repeats: Repeats::default(),
             stack: job.map(|_| "a library".to_owned()),
             job,
-            one_sided: false,
+            one_sided: None,
             coverage: PairCoverage::default(),
         }
     }

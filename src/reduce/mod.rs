@@ -18,7 +18,7 @@ pub use live::live;
 pub use settle::{Ending, InputCopies, Settled, Settling, Share};
 
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
-use crate::model::traffic::{MpiClass, MpiSeen, MpiSums, Shares};
+use crate::model::traffic::{MpiClass, MpiSeen, MpiSums, RdmaSums, Shares};
 use crate::model::{
     Claim, Kind, MpiMessage, PacketRecord, Paged, Recorder, Seen, Sight, SizeOf, Sizes, Start, Sums, Timing, TimingKey,
     Turn, Verb,
@@ -66,6 +66,7 @@ pub struct Partial {
     /// First packets of messages that are of no library.
     unknown_starts: u64,
     mpi: Option<Box<MpiSeen>>,
+    rdma: RdmaSums,
     times: Option<Box<Times>>,
     /// Of first sights alone, so that neither copies nor repeats matter.
     sizes: Sizes<SizeOf>,
@@ -100,6 +101,7 @@ impl Default for Partial {
             times_ns: (i64::MAX, i64::MIN),
             unknown_starts: 0,
             mpi: None,
+            rdma: RdmaSums::default(),
             times: None,
             sizes: Sizes::default(),
             bins: Bins::default(),
@@ -225,6 +227,11 @@ impl Accumulator {
         if seen.occurrence <= 1 {
             partial.first[seen.turn as usize] += sums;
             partial.first_messages += value.messages;
+            let opcode = packet.opcode();
+            if opcode.is_write() || opcode.is_read_response() {
+                let messages = u64::from(opcode.is_first() || opcode.is_only());
+                partial.rdma += RdmaSums { messages, payload_bytes: sums.payload_bytes };
+            }
         } else {
             partial.later(seen, &value);
         }

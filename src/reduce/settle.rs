@@ -281,6 +281,7 @@ impl One {
             mpi,
             missing: ending.missing,
             continuity,
+            rdma: partial.rdma,
             inputs: smallvec![input],
             partners,
             echoes,
@@ -349,6 +350,7 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
         *total.missing.get_or_insert_default().as_mut() += *missing;
     }
     total.continuity.add(&later.continuity);
+    total.rdma += later.rdma;
     total.inputs.extend(later.inputs);
     for (key, recorder) in later.timings {
         total.timings.or_default(key).merge(recorder);

@@ -44,7 +44,7 @@ pub(super) fn connection(job: Option<u32>, src: (u16, u32), dst: (u16, u32), uni
         repeats: Repeats::default(),
         stack: job.map(|_| "Open MPI UCX rc_verbs".to_owned()),
         job,
-        one_sided: false,
+        one_sided: None,
         coverage: PairCoverage::default(),
     }
 }

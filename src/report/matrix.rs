@@ -3,6 +3,7 @@
 use super::totals::Totals;
 use super::who::{By, Label, Who};
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
+use crate::model::traffic::RdmaSums;
 use crate::model::{Kind, Nodes, Profile};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,8 +32,8 @@ impl Selection {
         }
     }
 
-    /// MPI messages and bytes of this selection. One-sided operations have no envelopes: of the connections that carry them, those are all
-    /// transport messages and all payload.
+    /// MPI messages and bytes of this selection. One-sided operations have no envelopes: in a part of the time of the connections that carry
+    /// them, those are all transport messages and all payload.
     #[must_use]
     pub const fn mpi(self, traffic: &Traffic) -> (u64, u64) {
         match self {
@@ -102,8 +103,9 @@ pub struct Cell {
 impl Cell {
     /// Adds traffic of a connection.
     pub(super) fn add(&mut self, counted: Counted, traffic: &Traffic) {
-        let Counted { by, selection, has_mpi } = counted;
-        let (mpi_messages, mpi_bytes) = selection.mpi(traffic);
+        let Counted { by, selection, has_mpi, one_sided } = counted;
+        let of_rdma = |rdma: RdmaSums| (rdma.messages, rdma.payload_bytes);
+        let (mpi_messages, mpi_bytes) = one_sided.map_or_else(|| selection.mpi(traffic), of_rdma);
         self.messages += match (by, selection) {
             (By::Endpoint, Selection::All) => traffic.messages,
             (_, Selection::OneSided) if !has_mpi => 0,
@@ -151,15 +153,23 @@ pub(super) struct Counted {
     selection: Selection,
     /// Its library was recognised; of one-sided operations, the connection carries them.
     pub(super) has_mpi: bool,
+    /// Of one-sided operations, all that the connection carries.
+    one_sided: Option<RdmaSums>,
 }
 
 impl Counted {
     pub(super) fn of(profile: &Profile, connection: &ConnectionRow, by: By, selection: Selection) -> Self {
         let has_mpi = match selection {
-            Selection::OneSided => connection.one_sided,
+            Selection::OneSided => connection.one_sided.is_some(),
             Selection::P2p | Selection::Collective | Selection::All => connection.stack.is_some(),
         };
-        Self { by, selection, has_mpi: profile.mpi_read && has_mpi }
+        let one_sided = connection.one_sided.filter(|_| selection == Selection::OneSided);
+        Self { by, selection, has_mpi: profile.mpi_read && has_mpi, one_sided }
+    }
+
+    /// The same of a part of the connection's time, for which RDMA by itself is not kept.
+    pub(super) fn over_time(self) -> Self {
+        Self { one_sided: None, ..self }
     }
 }
 

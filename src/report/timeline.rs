@@ -62,7 +62,7 @@ pub fn timeline(profile: &Profile, by: By, selection: Selection, bin_ns: Option<
         }
         let time_ns = row.time_ns.div_euclid(wanted_ns).saturating_mul(wanted_ns);
         let key = (time_ns, who.sender(connection), who.receiver(connection));
-        cells.entry(key).or_default().add(Counted::of(profile, connection, by, selection), &row.traffic);
+        cells.entry(key).or_default().add(Counted::of(profile, connection, by, selection).over_time(), &row.traffic);
     }
     let origin_ns = super::origin_ns(profile, cells.keys().map(|(time_ns, ..)| *time_ns).next());
     let bins = cells.into_iter().map(|((time_ns, src, dst), cell)| TimelineBin { time_ns, src, dst, cell }).collect();

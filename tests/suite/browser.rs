@@ -276,7 +276,7 @@ fn large(ranks: u16) -> Profile {
             repeats: Repeats::default(),
             stack: Some("Open MPI UCX rc_verbs".to_owned()),
             job: None,
-            one_sided: false,
+            one_sided: None,
             coverage: PairCoverage::default(),
         });
     }

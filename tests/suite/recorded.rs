@@ -1,12 +1,13 @@
 //! Every recorded run: nothing is lost, and every way of recording gives the same numbers.
 
 use crate::runs::{self, Run};
+use ibscope::model::profile::CoverageState;
 use ibscope::model::{Kind, Profile};
-use ibscope::pipeline::{Options, analyze};
+use ibscope::pipeline::{Moment, Options, analyze};
 use ibscope::report::By;
 use ibscope::report::Label;
 use ibscope::report::matrix::{self, Cell, Selection};
-use ibscope_parsers::Endpoint;
+use ibscope_parsers::{Endpoint, Lid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -218,4 +219,58 @@ fn two_jobs_are_never_added_up() {
         own.jobs.retain(|row| row.job == job);
         assert_eq!(by_rank(&own), as_text(&run.truth("wire.csv").expect("wire.csv")), "{}", run.name);
     }
+}
+
+/// The WRITEs and READs of the program, and nothing that UCX sends of its own: 3 421 120 bytes by each in each direction
+/// (`summary.txt` of the run).
+#[test]
+fn one_sided_operations_are_counted_in_the_direction_of_their_bytes() {
+    let run = runs::of_second_set("ompi5-ucx-rc-rma-2x1");
+    for paths in [run.every_node(), vec![run.sink()], vec![run.node(1)]] {
+        let profile = profile(&paths);
+        let one_sided = matrix::matrix(&profile, By::Rank, Selection::OneSided);
+        let bytes: BTreeMap<(String, String), u64> = one_sided
+            .rows()
+            .filter_map(|(src, dst, cell)| Some(((src.to_string(), dst.to_string()), cell.mpi_bytes?)))
+            .collect();
+        let pair = |src: &str, dst: &str| (src.to_owned(), dst.to_owned());
+        assert_eq!(bytes, BTreeMap::from([(pair("0", "1"), 6_842_240), (pair("1", "0"), 6_842_240)]), "{paths:?}");
+        let messages = |selection| matrix::matrix(&profile, By::Rank, selection).total().messages;
+        assert_eq!(messages(Selection::P2p), 0, "one-sided operations are no point-to-point messages");
+    }
+}
+
+/// UCX's address lists the devices of a process: both rails belong to its rank, payload of rendezvous included.
+#[test]
+fn a_second_rail_belongs_to_the_ranks_of_the_first() {
+    let run = runs::of_second_set("ompi5-ucx-rc-multirail-mixed-2x1");
+    let profile = profile(&run.every_node());
+    assert_eq!(by_rank(&profile), as_text(&run.truth("wire.csv").expect("wire.csv")));
+    let ports: BTreeSet<(u32, &str)> = profile.ranks.iter().map(|row| (row.rank, row.endpoint.as_str())).collect();
+    let both = [(0, "10.77.0.1"), (0, "10.78.0.1"), (1, "10.77.0.2"), (1, "10.78.0.2")];
+    assert_eq!(ports, BTreeSet::from(both));
+    let of_no_rank = profile.connections.iter().filter(|row| row.kind == Kind::Data && row.job.is_none());
+    assert_eq!(of_no_rank.count(), 0);
+}
+
+/// Two ports of each node, of which no connection message was captured: what looks like two jobs says that it may be one,
+/// and is one where the nodes have names.
+#[test]
+fn jobs_that_may_be_one_on_two_rails_say_so() {
+    let run = runs::of_second_set("ompi-openib-multirail-mixed-2x1");
+    let late = Options { from: Some(Moment::SinceStart(800_000_000)), ..Options::default() };
+    let analyzed = |options: &Options| analyze(&[run.sink()], options, &|_| {}).expect("analysis");
+    let unnamed = analyzed(&late);
+    assert_eq!(unnamed.jobs.len(), 2);
+    assert!(unnamed.notes.iter().any(|note| note.contains("may be one job")), "{:?}", unnamed.notes);
+    let of_jobs = unnamed.connections.iter().filter(|row| row.job.is_some());
+    assert_eq!(of_jobs.clone().filter(|row| row.coverage.state != CoverageState::Unknown).count(), 0);
+    assert!(of_jobs.count() > 0);
+
+    let names = [(17, "node1"), (33, "node1"), (18, "node2"), (34, "node2")];
+    let names = names.map(|(lid, name)| (Endpoint::from_lid(Lid(lid)), name.to_owned())).into();
+    let named = analyzed(&Options { names, ..late });
+    assert_eq!(named.jobs.len(), 1, "{:?}", named.notes);
+    let sums = |profile: &Profile| matrix::matrix(profile, By::Rank, Selection::P2p).total().messages;
+    assert_eq!(sums(&named), sums(&unnamed));
 }

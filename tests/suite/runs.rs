@@ -39,9 +39,16 @@ pub(crate) fn of_second_set(name: &str) -> Run {
 fn at(folder: PathBuf) -> Run {
     Run {
         name: folder.file_name().expect("name").to_string_lossy().into_owned(),
-        nodes: (1..=9).take_while(|node| folder.join(format!("node{node}.pcap.zst")).exists()).count() as u8,
+        nodes: (1..=9).take_while(|node| !ports(&folder, *node).is_empty()).count() as u8,
         folder,
     }
+}
+
+/// The captures at the ports of a node, of which it may have several.
+fn ports(folder: &Path, node: u8) -> Vec<PathBuf> {
+    let names =
+        [format!("node{node}.pcap.zst"), format!("node{node}.rail0.pcap.zst"), format!("node{node}.rail1.pcap.zst")];
+    names.into_iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect()
 }
 
 fn root() -> PathBuf {
@@ -56,7 +63,7 @@ impl Run {
 
     /// The captures of all ports.
     pub(crate) fn every_node(&self) -> Vec<PathBuf> {
-        (1..=self.nodes).map(|node| self.node(node)).collect()
+        (1..=self.nodes).flat_map(|node| ports(&self.folder, node)).collect()
     }
 
     /// The RoCE packets of all ports, re-framed as native InfiniBand, each twice.

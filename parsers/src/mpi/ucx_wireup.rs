@@ -13,7 +13,7 @@
 //! No MPI rank stands in either.
 
 use super::bytes;
-use crate::Qpn;
+use crate::{Endpoint, Qpn};
 
 const NETH_IS_MESSAGE: u32 = 1 << 24;
 const NETH_CONTROL: u32 = 1 << 29;
@@ -126,21 +126,29 @@ pub struct Wireup<'a> {
 
 /// The queue pairs of a worker's endpoint, one for each lane, as its address lists them.
 ///
-/// An endpoint address of the RC and DC transports stands between its length and the lane that it is for (`address.c`,
-/// `uct_rc_ep_address_t`), recorded with UCX 1.13 and 1.18:
+/// An address lists devices, each with the transports on it, each with the lanes of the endpoint (`address.c`,
+/// `uct_ib_address_t`, `uct_rc_ep_address_t`); recorded with UCX 1.13 and 1.18:
 ///
 /// ```text
-/// 04 00 5d0000 80        length 4, flags, queue pair 0x5D, lane 0 and "last"
+/// 11 48 00000000000000000000ffff0a4d0001    length 17, flags, GID of the device's port (RoCE)
+/// 40                                        length of the transport's own address 0, "lanes follow" (0x40)
+/// 04 00 5d0000 80                           length 4, flags, queue pair 0x5D, lane 0 and "last" (0x80)
 /// ```
-/// Releases before 1.11 have no flags: the queue pair comes first. Parts in front vary with the release, so entries are
-/// searched for by this shape.
+/// Releases before 1.11 have no flags in a lane: the queue pair comes first. Parts in between vary with the release, so
+/// lanes are searched for by this shape.
 pub fn lanes(address: &[u8]) -> impl Iterator<Item = Lane> + '_ {
     // Before the lists stand the byte of flags and the worker's id.
     const LISTS: usize = 9;
     let lists = address.get(LISTS..).unwrap_or_default();
+    let (mut port, mut list_goes_on) = (None, None);
     (0..lists.len()).filter_map(move |at| {
-        let (qpn, length) = entry(&lists[at..])?;
-        Some(Lane { qpn, start: LISTS + at, length })
+        port = gid(&lists[at..]).or(port);
+        if !(list_goes_on == Some(at) || begins_list(&lists[..at])) {
+            return None;
+        }
+        let (qpn, length, is_last) = entry(&lists[at..])?;
+        list_goes_on = (!is_last).then_some(at + length);
+        Some(Lane { qpn, port, start: LISTS + at, length })
     })
 }
 
@@ -149,15 +157,36 @@ pub fn lanes(address: &[u8]) -> impl Iterator<Item = Lane> + '_ {
 pub struct Lane {
     /// The sender's queue pair.
     pub qpn: Qpn,
+    /// The port of its device, where its GID is an IPv4 address.
+    pub port: Option<Endpoint>,
     /// Offset of the entry in the address, in bytes.
     pub start: usize,
     /// Bytes of the entry, from its length to the number of the lane.
     pub length: usize,
 }
 
-/// The queue pair of an entry that starts here, if one does, and the bytes that it takes.
-fn entry(rest: &[u8]) -> Option<(Qpn, usize)> {
-    const LENGTH_MASK: u8 = 0x3F;
+/// The lower bits of a byte are the length of what follows, the upper ones flags.
+const LENGTH_MASK: u8 = 0x3F;
+
+/// The IPv4 address that a device's GID is, if one starts behind its length here.
+fn gid(rest: &[u8]) -> Option<Endpoint> {
+    const LENGTH: u8 = 17;
+    let [length, _] = bytes(rest, 0)?;
+    let port = Endpoint::from_gid(bytes(rest, 2)?);
+    (length & LENGTH_MASK == LENGTH && matches!(port.ip(), Some(core::net::IpAddr::V4(_)))).then_some(port)
+}
+
+/// What stands before is the address of a transport that says that lanes follow it.
+fn begins_list(before: &[u8]) -> bool {
+    const LANES_FOLLOW: u8 = 0x40;
+    const LONGEST: usize = 16;
+    let lengths = before.iter().rev().zip(0..=LONGEST as u8);
+    lengths.into_iter().any(|(byte, behind)| byte & LANES_FOLLOW != 0 && byte & LENGTH_MASK == behind)
+}
+
+/// The queue pair of an entry that starts here, if one does, the bytes that it takes, and whether it is the last one of its
+/// list.
+fn entry(rest: &[u8]) -> Option<(Qpn, usize, bool)> {
     const LAST: u8 = 0x80;
     const LANES: u8 = 16;
     const LONGEST: u8 = 16;
@@ -171,7 +200,7 @@ fn entry(rest: &[u8]) -> Option<(Qpn, usize)> {
     let has_flags = rest.first().is_some_and(|flags| *flags < 4);
     let [low, middle, high] = bytes(rest, usize::from(has_flags))?;
     let qpn = Qpn::new(u32::from_le_bytes([low, middle, high, 0]));
-    (!qpn.is_management()).then_some((qpn, usize::from(length) + 2))
+    (!qpn.is_management()).then_some((qpn, usize::from(length) + 2, lane & LAST != 0))
 }
 
 /// A wire-up message; `id_at` is where the active message id stands in the payload: 0 with the verbs transports of RC and DC, 1 with
@@ -280,7 +309,8 @@ mod tests {
         assert_eq!((message.kind, message.sender_endpoint), (2, 0x7FD1_5EE2_40B0));
         let found: Vec<Lane> = lanes(message.address).filter(|lane| lane.qpn == Qpn::new(0x60)).collect();
         // 54 bytes of address, of which the entry is the last six.
-        assert_eq!(found, [Lane { qpn: Qpn::new(0x60), start: 54 - 6, length: 6 }]);
+        let port = Some(Endpoint::from_ipv4([10, 77, 0, 1]));
+        assert_eq!(found, [Lane { qpn: Qpn::new(0x60), port, start: 54 - 6, length: 6 }]);
         // The same number elsewhere in the address is none of a lane: here as the last bytes of an IPv4 address.
         assert!(lanes(message.address).all(|lane| lane.qpn != Qpn::new(0x01_004d)));
     }

@@ -249,7 +249,7 @@ fn rates() -> Rates {
             repeats: Repeats::default(),
             stack: None,
             job: None,
-            one_sided: false,
+            one_sided: None,
             coverage: PairCoverage::default(),
         }],
         timeline: vec![row(0, 1), row(5, 1_000_000), row(19, 1)],

@@ -200,7 +200,7 @@ mod tests {
                 repeats: Repeats::default(),
                 stack: (src == 1).then(|| "a library".to_owned()),
                 job: None,
-                one_sided: false,
+                one_sided: None,
                 coverage: PairCoverage::default(),
             });
         }

@@ -29,7 +29,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         repeats: Repeats::default(),
         stack: None,
         job: None,
-        one_sided: false,
+        one_sided: None,
         coverage: PairCoverage::default(),
     };
     let connections: Vec<ConnectionRow> =

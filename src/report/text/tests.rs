@@ -25,7 +25,7 @@ fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
         repeats: Repeats::default(),
         stack: Some("Open MPI".to_owned()),
         job: None,
-        one_sided: false,
+        one_sided: None,
         coverage: PairCoverage::default(),
     }
 }

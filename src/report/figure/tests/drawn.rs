@@ -248,7 +248,7 @@ fn two_phases() -> Profile {
         repeats: Repeats::default(),
         stack: None,
         job: None,
-        one_sided: false,
+        one_sided: None,
         coverage: PairCoverage::default(),
     };
     let row = |bin: i64, connection, bytes| TimelineRow {
