@@ -14,8 +14,9 @@ impl Profile {
     }
 }
 
-/// The name without adapter and port.
-fn node(name: &str) -> &str {
+/// The node of an endpoint of this name: the name without adapter and port.
+#[must_use]
+pub fn node(name: &str) -> &str {
     let is_port = |text: &str| {
         text.split_once(':').is_some_and(|(adapter, port)| {
             let is_adapter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);

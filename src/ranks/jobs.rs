@@ -16,6 +16,7 @@
 use super::component::{Component, Connections};
 use super::processes::{End, Processes};
 use super::reading::{Family, Fitting};
+use crate::model::nodes::node;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::TagLayout;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// program may fill UCX's tags as MPICH does, with a number of its own where the rank stands.
 const DENSE_PERCENT: usize = 50;
 
-/// Jobs that are held against each other, each against each, to find those that may be one.
+/// Jobs that are held against each other, each against each, to find those that may be one; of more, each may be.
 const MAX_TWINS: usize = 1 << 10;
 
 /// Components of one job, and those that may be of several.
@@ -41,8 +42,17 @@ pub(super) struct Formed<'a> {
 #[derive(Debug)]
 pub(super) struct Job<'a> {
     pub(super) components: Vec<Component<'a>>,
-    /// Another job has the same ranks at other ports at the same time, and nothing tells whether it is this one.
-    pub(super) has_twin: bool,
+    /// Whether it is one job whole is open.
+    pub(super) doubt: Option<Doubt>,
+}
+
+/// Why it is open whether a job is one and whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// Another job has the same ranks at other ports at the same time.
+    MayBePart,
+    /// Its ranks are at several ports, which names alone give to one node each.
+    MayBeSeveral,
 }
 
 impl Job<'_> {
@@ -81,7 +91,7 @@ pub(super) struct Nodes(BTreeMap<Endpoint, Endpoint>);
 impl Nodes {
     pub(super) fn new(names: &BTreeMap<Endpoint, String>) -> Self {
         let mut first: BTreeMap<&str, Endpoint> = BTreeMap::new();
-        Self(names.iter().map(|(port, name)| (*port, *first.entry(name).or_insert(*port))).collect())
+        Self(names.iter().map(|(port, name)| (*port, *first.entry(node(name)).or_insert(*port))).collect())
     }
 
     /// The port that stands for all ports of the node.
@@ -242,7 +252,8 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, nodes: &Nodes, processes:
             formed.unclear.extend(components.into_iter().map(|own| (own, several(*count))));
             continue;
         }
-        let job = Job { components, has_twin: twins.contains(&at) };
+        let by_names = by_names(&components).then_some(Doubt::MayBeSeveral);
+        let job = Job { components, doubt: twins.contains(&at).then_some(Doubt::MayBePart).or(by_names) };
         match refusal(&job) {
             None => formed.jobs.push(job),
             Some(reason) => formed.refused.extend(job.components.into_iter().map(|own| (own, reason.clone()))),
@@ -287,7 +298,25 @@ fn twins(jobs: &[(Outline, Vec<Component<'_>>)]) -> BTreeSet<usize> {
         let mut others = jobs.iter().enumerate().filter(|(other, _)| other != at);
         others.any(|(_, (outline, _))| jobs[*at].0.may_be_twin(outline))
     };
-    if jobs.len() > MAX_TWINS { BTreeSet::new() } else { (0..jobs.len()).filter(may_be).collect() }
+    (0..jobs.len()).filter(|at| jobs.len() > MAX_TWINS || may_be(at)).collect()
+}
+
+/// Where a rank is in a component, and the ends that stand for it there.
+type Site = (BTreeSet<Endpoint>, Vec<End>);
+
+/// Some rank is at different ports in two components, and no process is in both: names of ports alone say that they are one
+/// job.
+fn by_names(components: &[Component<'_>]) -> bool {
+    let mut places: BTreeMap<u32, Vec<Site>> = BTreeMap::new();
+    for own in components {
+        for (rank, processes) in own.processes_by_rank() {
+            places.entry(rank).or_default().push((own.ports_of(rank), processes));
+        }
+    }
+    let is_apart = |(ports, processes): &Site, other: &Site| {
+        ports.is_disjoint(&other.0) && !processes.iter().any(|process| other.1.contains(process))
+    };
+    places.values().any(|own| own.windows(2).any(|two| is_apart(&two[0], &two[1])))
 }
 
 /// Jobs that are whole only together with one of several others, and how many these are.

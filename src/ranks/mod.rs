@@ -34,7 +34,7 @@ use crate::model::{Introduction, Kind, QueuePair, SameProcess, Wireup};
 use cm::Exchange;
 use component::{Component, Rank};
 use ibscope_parsers::Endpoint;
-use jobs::{Job, Nodes};
+use jobs::{Doubt, Job, Nodes};
 use moved::Moved;
 use processes::{End, Processes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,7 +101,7 @@ pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
         exchange.requester = moved.actual(exchange.requester);
         exchange.replier = moved.actual(exchange.replier);
     }
-    let (mut identified, twins) = jobs_and_ranks(witnesses, paired, &exchanges, &moved);
+    let (mut identified, doubts) = jobs_and_ranks(witnesses, paired, &exchanges, &moved);
     let Witnesses { connections, cm, is_window, .. } = *witnesses;
     let first_psns = cm
         .iter()
@@ -109,22 +109,29 @@ pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
     let first_psns: BTreeMap<QueuePair, u32> = first_psns.collect();
     identified.coverage = coverage::coverage(connections, &first_psns, paired, &identified.detection, is_window);
     coverage::mark_uncounted(connections, paired, &mut identified);
-    mark_twins(&twins, &mut identified);
+    mark_doubts(&doubts, &mut identified);
     identified
 }
 
-/// Says which jobs may be one; what their pairs have sent is unknown then.
-fn mark_twins(twins: &BTreeSet<u32>, identified: &mut Identified) {
-    if twins.is_empty() {
-        return;
+/// Says which jobs may be one, or several; what their pairs have sent is unknown then.
+fn mark_doubts(doubts: &BTreeMap<u32, Doubt>, identified: &mut Identified) {
+    let numbers = |of: Doubt| -> Vec<String> {
+        doubts.iter().filter(|(_, doubt)| **doubt == of).map(|(number, _)| number.to_string()).collect()
+    };
+    let parts = numbers(Doubt::MayBePart);
+    if !parts.is_empty() {
+        identified.notes.push(format!(
+            "jobs {} have the same ranks at other ports at the same time, and no connection messages tell them apart: they may be one job on several ports; capture from the start",
+            parts.join(", ")
+        ));
     }
-    let numbers: Vec<String> = twins.iter().map(u32::to_string).collect();
-    identified.notes.push(format!(
-        "jobs {} have the same ranks at other ports at the same time, and no connection messages tell them apart: they may be one job on several ports; give the ports of a node one name with --hosts, or capture from the start",
-        numbers.join(", ")
-    ));
+    for number in numbers(Doubt::MayBeSeveral) {
+        identified.notes.push(format!(
+            "job {number} has its ranks at several ports of their nodes, and no connection messages show that these are one job's: it may be several; capture from the start"
+        ));
+    }
     for (coverage, job) in identified.coverage.iter_mut().zip(&identified.job_of) {
-        if job.is_some_and(|job| twins.contains(&job)) {
+        if job.is_some_and(|job| doubts.contains_key(&job)) {
             coverage.state = coverage.state.max(CoverageState::Unknown);
         }
     }
@@ -135,7 +142,7 @@ fn jobs_and_ranks(
     paired: &Pairs,
     exchanges: &[Exchange],
     moved: &Moved,
-) -> (Identified, BTreeSet<u32>) {
+) -> (Identified, BTreeMap<u32, Doubt>) {
     let connections = witnesses.connections;
     let mut identified = Identified {
         job_of: vec![None; connections.len()],
@@ -144,7 +151,7 @@ fn jobs_and_ranks(
     };
     let fitting = reading::fitting_connections(connections, paired);
     if fitting.is_empty() {
-        return (identified, BTreeSet::new());
+        return (identified, BTreeMap::new());
     }
     let mut processes = processes::named(witnesses, exchanges, moved);
     let (known, unread) = component::components(fitting, witnesses, exchanges, paired, &mut processes);
@@ -182,8 +189,8 @@ fn jobs_and_ranks(
     identified.jobs = job_rows(&formed.jobs, &ranks);
     identified.unassigned = unassigned(connections, paired, &ranks, &reasons, &mut identified);
     identified.ranks = rows(connections, paired, &ranks);
-    let twins = (1..).zip(&formed.jobs).filter(|(_, job)| job.has_twin).map(|(number, _)| number).collect();
-    (identified, twins)
+    let doubts = (1..).zip(&formed.jobs).filter_map(|(number, job)| Some((number, job.doubt?))).collect();
+    (identified, doubts)
 }
 
 fn ends_of<'a>(own: &'a Component<'_>, processes: &'a Processes) -> impl Iterator<Item = QueuePair> + 'a {

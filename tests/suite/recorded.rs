@@ -253,8 +253,8 @@ fn a_second_rail_belongs_to_the_ranks_of_the_first() {
     assert_eq!(of_no_rank.count(), 0);
 }
 
-/// Two ports of each node, of which no connection message was captured: what looks like two jobs says that it may be one,
-/// and is one where the nodes have names.
+/// Two ports of each node, of which no connection message was captured: what looks like two jobs says that it may be one;
+/// what is one by the names of its nodes says that it may be several.
 #[test]
 fn jobs_that_may_be_one_on_two_rails_say_so() {
     let run = runs::of_second_set("ompi-openib-multirail-mixed-2x1");
@@ -267,10 +267,11 @@ fn jobs_that_may_be_one_on_two_rails_say_so() {
     assert_eq!(of_jobs.clone().filter(|row| row.coverage.state != CoverageState::Unknown).count(), 0);
     assert!(of_jobs.count() > 0);
 
-    let names = [(17, "node1"), (33, "node1"), (18, "node2"), (34, "node2")];
+    let names = [(17, "node1/mlx5_0:1"), (33, "node1/mlx5_1:1"), (18, "node2"), (34, "node2")];
     let names = names.map(|(lid, name)| (Endpoint::from_lid(Lid(lid)), name.to_owned())).into();
     let named = analyzed(&Options { names, ..late });
     assert_eq!(named.jobs.len(), 1, "{:?}", named.notes);
+    assert!(named.notes.iter().any(|note| note.contains("it may be several")), "{:?}", named.notes);
     let sums = |profile: &Profile| matrix::matrix(profile, By::Rank, Selection::P2p).total().messages;
     assert_eq!(sums(&named), sums(&unnamed));
 }
