@@ -51,7 +51,7 @@ pub(super) struct Job<'a> {
 pub(super) enum Doubt {
     /// Another job has the same ranks at other ports at the same time.
     MayBePart,
-    /// Its ranks are at several ports, which names alone give to one node each.
+    /// Ranks that fit, and no connection messages, put its connections together.
     MayBeSeveral,
 }
 
@@ -252,8 +252,8 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, nodes: &Nodes, processes:
             formed.unclear.extend(components.into_iter().map(|own| (own, several(*count))));
             continue;
         }
-        let by_names = by_names(&components).then_some(Doubt::MayBeSeveral);
-        let job = Job { components, doubt: twins.contains(&at).then_some(Doubt::MayBePart).or(by_names) };
+        let by_ranks = by_ranks(&components, processes).then_some(Doubt::MayBeSeveral);
+        let job = Job { components, doubt: twins.contains(&at).then_some(Doubt::MayBePart).or(by_ranks) };
         match refusal(&job) {
             None => formed.jobs.push(job),
             Some(reason) => formed.refused.extend(job.components.into_iter().map(|own| (own, reason.clone()))),
@@ -301,22 +301,11 @@ fn twins(jobs: &[(Outline, Vec<Component<'_>>)]) -> BTreeSet<usize> {
     (0..jobs.len()).filter(|at| jobs.len() > MAX_TWINS || may_be(at)).collect()
 }
 
-/// Where a rank is in a component, and the ends that stand for it there.
-type Site = (BTreeSet<Endpoint>, Vec<End>);
-
-/// Some rank is at different ports in two components, and no process is in both: names of ports alone say that they are one
-/// job.
-fn by_names(components: &[Component<'_>]) -> bool {
-    let mut places: BTreeMap<u32, Vec<Site>> = BTreeMap::new();
-    for own in components {
-        for (rank, processes) in own.processes_by_rank() {
-            places.entry(rank).or_default().push((own.ports_of(rank), processes));
-        }
-    }
-    let is_apart = |(ports, processes): &Site, other: &Site| {
-        ports.is_disjoint(&other.0) && !processes.iter().any(|process| other.1.contains(process))
-    };
-    places.values().any(|own| own.windows(2).any(|two| is_apart(&two[0], &two[1])))
+/// Ranks that fit alone say that the components are one job: of two jobs with other pairs of ranks on the same nodes they
+/// fit as well.
+fn by_ranks(components: &[Component<'_>], processes: &mut Processes) -> bool {
+    let mut ends = components.iter().flat_map(|own| own.ranks.keys());
+    components.len() > 1 && ends.any(|end| !processes.is_named(*end))
 }
 
 /// Jobs that are whole only together with one of several others, and how many these are.

@@ -127,7 +127,7 @@ fn mark_doubts(doubts: &BTreeMap<u32, Doubt>, identified: &mut Identified) {
     }
     for number in numbers(Doubt::MayBeSeveral) {
         identified.notes.push(format!(
-            "job {number} has its ranks at several ports of their nodes, and no connection messages show that these are one job's: it may be several; capture from the start"
+            "job {number} is one by ranks that fit: no connection messages show that its connections are of one job, and it may be several; capture from the start"
         ));
     }
     for (coverage, job) in identified.coverage.iter_mut().zip(&identified.job_of) {
