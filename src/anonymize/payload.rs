@@ -122,11 +122,22 @@ pub(super) fn rewrite(payload: &mut [u8], first: &First, form: Form, own: &HashS
     reduce(payload, whole, &|payload| first.said(payload, form) == said);
     if let Some(message) = wireup(&old, form) {
         let start = old.len() - message.address.len();
-        // The entries of its queue pairs; nothing else in the address stays.
+        // The entries of its queue pairs and the ports of their devices; nothing else in the address stays.
+        let mut kept_until = 0;
         for lane in ucx_wireup::lanes(message.address).filter(|lane| own.contains(&lane.qpn)) {
-            let entry = start + lane.start..start + lane.start + lane.length;
-            if let (Some(kept), Some(own)) = (payload.get_mut(entry.clone()), old.get(entry)) {
+            let (from, until) = (start + lane.start, start + lane.start + lane.length);
+            if let (Some(kept), Some(own)) = (payload.get_mut(from..until), old.get(from..until)) {
                 kept.copy_from_slice(own);
+            }
+            if let Some(before) = payload.get_mut(from - 1).filter(|_| kept_until < from) {
+                *before = ucx_wireup::LANES_FOLLOW;
+            }
+            kept_until = until;
+            let Some(device) = lane.device.map(|device| start + device.start) else { continue };
+            if let Some(gid) = old.get(device + 2..).and_then(<[u8]>::first_chunk) {
+                let port = names.gid(*gid);
+                super::management::exchange(payload, device, |_| [ucx_wireup::DEVICE_BYTES]);
+                super::management::exchange(payload, device + 2, |_| port);
             }
         }
         super::management::exchange(payload, start + WORKER_ID.start, |id| {

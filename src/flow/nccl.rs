@@ -351,6 +351,10 @@ impl Nccl {
             queue.receives.drain(..).for_each(|receive| receive.end(queue.width, &mut outcome));
         }
         for (connection, path) in &mut self.paths {
+            // Messages that are received together end together, with the last of them: these were begun.
+            if path.queue.is_some() {
+                outcome.unknown.extend(path.chain.drain(..).map(|_| (*connection, None)));
+            }
             for message in path.waiting.drain(..) {
                 if path.queue.is_some() {
                     outcome.unknown.push((*connection, None));

@@ -14,7 +14,7 @@ use super::reading::{self, Family};
 use super::{Detection, Identified, Pairs};
 use crate::model::profile::{CoverageState, PairCoverage};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{ConnectionKey, Kind, QueuePair, RankIndex};
+use crate::model::{ConnectionKey, JobRank, Kind, QueuePair, RankIndex};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,32 +147,48 @@ impl View<'_> {
 }
 
 /// Marks what lacks messages that were seen and are in no count of the pair: those of connections whose library or ranks
-/// are unknown. Between two ports they may be of any two ranks there.
+/// are unknown. Between two ports they may be of any two ranks there; in a job, of a rank whose other end is unknown, of
+/// any pair of this rank, as processes may have other ports.
 pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pairs, identified: &mut Identified) {
     if identified.jobs.is_empty() {
         return;
     }
     let ranks = RankIndex::new(&identified.ranks);
-    let is_known = |own: &ConnectionTotals| {
+    let ends = |own: &ConnectionTotals| {
         let receiver = reading::receiver(&own.key);
         let sender =
             if own.key.is_datagram() { Some(own.key.src_qp) } else { paired.partner(receiver).map(|(end, _)| end.qpn) };
-        let is_ranked = |endpoint, qpn| ranks.ranks(endpoint, qpn).next().is_some();
-        is_ranked(own.key.src, sender) && is_ranked(own.key.dst, Some(own.key.dest_qp))
+        [ranks.ranks(own.key.src, sender).next(), ranks.ranks(own.key.dst, Some(own.key.dest_qp)).next()]
     };
-    let is_uncounted = |own: &&ConnectionTotals| {
+    let is_uncounted = |own: &ConnectionTotals, is_known: bool| {
         let speaks = own.votes().enveloped.iter().sum::<u64>() > 0;
         // Too little of it was seen to say what it is; of storage whole messages were.
         let is_dark = own.starts() == 0 && own.traffic.payload_bytes > 0;
         let is_detected = identified.detection.form(&own.key).is_some();
-        let is_known = is_known(own);
         own.key.kind == Kind::Data
             && (speaks && !(is_detected && is_known) || is_dark && !is_known && !own.key.is_datagram())
     };
-    let between: BTreeSet<(Endpoint, Endpoint)> =
-        connections.iter().map(AsRef::as_ref).filter(is_uncounted).map(|own| (own.key.src, own.key.dst)).collect();
+    let mut between: BTreeSet<(Endpoint, Endpoint)> = BTreeSet::new();
+    let mut of_rank: [BTreeSet<JobRank>; 2] = Default::default();
+    for (own, job) in connections.iter().zip(&identified.job_of) {
+        let [sender, receiver] = ends(own);
+        if !is_uncounted(own, sender.is_some() && receiver.is_some()) {
+            continue;
+        }
+        between.insert((own.key.src, own.key.dst));
+        match (sender, receiver) {
+            (Some(sender), None) if *job == Some(sender.job) => _ = of_rank[0].insert(sender),
+            (None, Some(receiver)) if *job == Some(receiver.job) => _ = of_rank[1].insert(receiver),
+            _ => {}
+        }
+    }
+    let lacks = |own: &ConnectionTotals| {
+        let is_one = |(end, ranks): (Option<JobRank>, &BTreeSet<JobRank>)| end.is_some_and(|end| ranks.contains(&end));
+        between.contains(&(own.key.src, own.key.dst))
+            || of_rank.iter().any(|ranks| !ranks.is_empty()) && ends(own).into_iter().zip(&of_rank).any(is_one)
+    };
     for ((own, coverage), job) in connections.iter().zip(&mut identified.coverage).zip(&identified.job_of) {
-        if job.is_some() && between.contains(&(own.key.src, own.key.dst)) {
+        if job.is_some() && lacks(own) {
             coverage.state = coverage.state.max(CoverageState::Incomplete);
         }
     }

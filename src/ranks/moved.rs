@@ -163,9 +163,9 @@ fn by_cm(exchange: &Exchange) -> Option<Named> {
 /// The queue pairs that a wire-up message lists: at the ports that it states, where one of these is the port that it was
 /// sent from; else at that port.
 pub(super) fn listed(wireup: &Wireup) -> impl Iterator<Item = QueuePair> + '_ {
-    let states_ports = lanes(&wireup.address).any(|lane| lane.port == Some(wireup.src));
-    lanes(&wireup.address).map(move |Lane { qpn, port, .. }| {
-        let endpoint = port.filter(|_| states_ports).unwrap_or(wireup.src);
+    let states_ports = lanes(&wireup.address).any(|lane| lane.device.is_some_and(|device| device.port == wireup.src));
+    lanes(&wireup.address).map(move |Lane { qpn, device, .. }| {
+        let endpoint = device.filter(|_| states_ports).map_or(wireup.src, |device| device.port);
         QueuePair { endpoint, qpn }
     })
 }

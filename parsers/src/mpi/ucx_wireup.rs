@@ -140,15 +140,15 @@ pub fn lanes(address: &[u8]) -> impl Iterator<Item = Lane> + '_ {
     // Before the lists stand the byte of flags and the worker's id.
     const LISTS: usize = 9;
     let lists = address.get(LISTS..).unwrap_or_default();
-    let (mut port, mut list_goes_on) = (None, None);
+    let (mut device, mut list_goes_on) = (None, None);
     (0..lists.len()).filter_map(move |at| {
-        port = gid(&lists[at..]).or(port);
+        device = gid(&lists[at..]).map(|port| Device { port, start: LISTS + at }).or(device);
         if !(list_goes_on == Some(at) || begins_list(&lists[..at])) {
             return None;
         }
         let (qpn, length, is_last) = entry(&lists[at..])?;
         list_goes_on = (!is_last).then_some(at + length);
-        Some(Lane { qpn, port, start: LISTS + at, length })
+        Some(Lane { qpn, device, start: LISTS + at, length })
     })
 }
 
@@ -157,31 +157,43 @@ pub fn lanes(address: &[u8]) -> impl Iterator<Item = Lane> + '_ {
 pub struct Lane {
     /// The sender's queue pair.
     pub qpn: Qpn,
-    /// The port of its device, where its GID is an IPv4 address.
-    pub port: Option<Endpoint>,
+    /// Its device, where the GID of the device's port is an IPv4 address.
+    pub device: Option<Device>,
     /// Offset of the entry in the address, in bytes.
     pub start: usize,
     /// Bytes of the entry, from its length to the number of the lane.
     pub length: usize,
 }
 
+/// The device of lanes in a worker's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its port.
+    pub port: Endpoint,
+    /// Offset of the length of its address, before the flags and the GID, in bytes.
+    pub start: usize,
+}
+
+/// What stands before the lanes of a transport without an address of its own.
+pub const LANES_FOLLOW: u8 = 0x40;
+/// Bytes of the address of a device: flags and GID.
+pub const DEVICE_BYTES: u8 = 17;
+
 /// The lower bits of a byte are the length of what follows, the upper ones flags.
 const LENGTH_MASK: u8 = 0x3F;
 
 /// The IPv4 address that a device's GID is, if one starts behind its length here.
 fn gid(rest: &[u8]) -> Option<Endpoint> {
-    const LENGTH: u8 = 17;
     let [length, _] = bytes(rest, 0)?;
     let port = Endpoint::from_gid(bytes(rest, 2)?);
-    (length & LENGTH_MASK == LENGTH && matches!(port.ip(), Some(core::net::IpAddr::V4(_)))).then_some(port)
+    (length & LENGTH_MASK == DEVICE_BYTES && matches!(port.ip(), Some(core::net::IpAddr::V4(_)))).then_some(port)
 }
 
 /// What stands before is the address of a transport that says that lanes follow it.
 fn begins_list(before: &[u8]) -> bool {
-    const LANES_FOLLOW: u8 = 0x40;
-    const LONGEST: usize = 16;
-    let lengths = before.iter().rev().zip(0..=LONGEST as u8);
-    lengths.into_iter().any(|(byte, behind)| byte & LANES_FOLLOW != 0 && byte & LENGTH_MASK == behind)
+    const LONGEST: u8 = 16;
+    let mut lengths = before.iter().rev().zip(0..=LONGEST);
+    lengths.any(|(byte, behind)| byte & LANES_FOLLOW != 0 && byte & LENGTH_MASK == behind)
 }
 
 /// The queue pair of an entry that starts here, if one does, the bytes that it takes, and whether it is the last one of its
@@ -309,8 +321,8 @@ mod tests {
         assert_eq!((message.kind, message.sender_endpoint), (2, 0x7FD1_5EE2_40B0));
         let found: Vec<Lane> = lanes(message.address).filter(|lane| lane.qpn == Qpn::new(0x60)).collect();
         // 54 bytes of address, of which the entry is the last six.
-        let port = Some(Endpoint::from_ipv4([10, 77, 0, 1]));
-        assert_eq!(found, [Lane { qpn: Qpn::new(0x60), port, start: 54 - 6, length: 6 }]);
+        let device = Some(Device { port: Endpoint::from_ipv4([10, 77, 0, 1]), start: 10 });
+        assert_eq!(found, [Lane { qpn: Qpn::new(0x60), device, start: 54 - 6, length: 6 }]);
         // The same number elsewhere in the address is none of a lane: here as the last bytes of an IPv4 address.
         assert!(lanes(message.address).all(|lane| lane.qpn != Qpn::new(0x01_004d)));
     }
