@@ -96,6 +96,10 @@ impl<'a> Chain<'a> {
         let length_ns = |file: &File<'_>| file.times_ns.1.saturating_sub(file.times_ns.0);
         let Some(last) = self.files.last() else { return false };
         let overlap_ns = last.times_ns.1.saturating_sub(later.times_ns.0);
+        // Nothing begins anew so soon. A few copies of earlier packets may come first, and all connections may be others.
+        if overlap_ns.saturating_abs() <= DISORDER_NS {
+            return true;
+        }
         if overlap_ns > (length_ns(last).min(length_ns(later)) / 100 * OVERLAP_PERCENT).max(DISORDER_NS) {
             return last.sights.overlaps(later.sights);
         }

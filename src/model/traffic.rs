@@ -372,7 +372,8 @@ impl AddAssign for Missing {
 pub struct Continuity {
     /// Request packets between the first and the last one that were never seen.
     pub missing_requests: u64,
-    /// READ requests whose length in packets is unknown stand before some of the holes: these may be none.
+    /// READ requests whose length in packets is unknown stand before some of the holes: these may be none. Or an input that
+    /// does not count holds packets before or after those that do.
     pub uncertain: bool,
     /// PSN of the first request.
     pub first_psn: Option<u32>,

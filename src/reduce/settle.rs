@@ -15,6 +15,10 @@ use smallvec::smallvec;
 /// Clocks of two captures of the same packets differ by less, or nothing can be said.
 pub(super) const SAME_TIME_NS: i64 = 5_000_000_000;
 
+/// What an input holds so long before or after those that count is not what they hold: transits are shorter, and so is what
+/// is left of the difference of clocks.
+const BEYOND_NS: i64 = 10_000_000;
+
 /// What one tracker of an input has summed up, with what it said of each connection at the end.
 #[derive(Debug, Default)]
 pub struct Share {
@@ -164,11 +168,11 @@ impl Settled {
         let counted = times.iter().filter(|(input, _)| chosen.contains(input));
         let (first, last) =
             counted.fold((i64::MAX, i64::MIN), |(first, last), (_, times)| (first.min(times.0), last.max(times.1)));
-        let is_beyond = |times: (i64, i64)| {
-            times.0 < first.saturating_sub(SAME_TIME_NS) || times.1 > last.saturating_add(SAME_TIME_NS)
-        };
+        let is_beyond =
+            |times: (i64, i64)| times.0 < first.saturating_sub(BEYOND_NS) || times.1 > last.saturating_add(BEYOND_NS);
         self.continued += u64::from(chosen.len() > 1);
-        self.left_out += u64::from(times.iter().any(|(_, times)| is_beyond(*times)));
+        let leaves_out = times.iter().any(|(_, times)| is_beyond(*times));
+        self.left_out += u64::from(leaves_out);
         let mut total: Option<ConnectionTotals> = None;
         for input in chosen {
             let one = seen.iter_mut().find(|(point, _)| point.input == input).and_then(|(_, one)| one.take());
@@ -178,6 +182,9 @@ impl Settled {
                 None => total = Some(one.totals),
                 Some(total) => add(total, one.totals),
             }
+        }
+        if let Some(total) = total.as_mut().filter(|_| leaves_out) {
+            total.continuity.uncertain = true;
         }
         if let Some(total) = total.as_mut().filter(|_| key.kind == Kind::Data) {
             for (input, packets) in lacking {
