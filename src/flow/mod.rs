@@ -447,7 +447,7 @@ impl Tracker {
             first_psn: connection.first.filter(|_| numbered).map(|number| number as u32 & MSN_MASK),
             asked_packets: u64::from(connection.asked_packets),
             last_msn: Some(connection.last_msn).filter(|msn| *msn != NO_MSN),
-            restarted: connection.restarted && numbered,
+            restarted: connection.restarted,
             missing_datagrams: datagrams,
             ..Continuity::default()
         }

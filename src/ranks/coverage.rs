@@ -89,6 +89,8 @@ impl View<'_> {
         let open = self.own.missing.as_deref().filter(|_| detection.form(key).is_some());
         let open = open.map_or(0, |missing| missing.mpi_incomplete + missing.mpi_cut);
         let (state, missing_packets, missing_messages) = match Opcode(key.service << 5).service() {
+            // A datagram is never sent again under its number.
+            Service::Ud if self.own.continuity.restarted => (CoverageState::Unknown, 0, 0),
             Service::Ud => self.datagrams(),
             Service::Rc | Service::Xrc | Service::Uc | Service::Rd => self.connected(),
             _ => (CoverageState::Complete, 0, 0),
@@ -147,8 +149,8 @@ impl View<'_> {
 }
 
 /// Marks what lacks messages that were seen and are in no count of the pair: those of connections whose library or ranks
-/// are unknown. Between two ports they may be of any two ranks there; in a job, of a rank whose other end is unknown, of
-/// any pair of this rank, as processes may have other ports.
+/// are unknown. Between two ports they may be of any two ranks there. Processes may have other ports: in a job, with one
+/// end's rank known, they may be of any pair of this rank; with a port of a job at one end, of any pair of its ranks.
 pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pairs, identified: &mut Identified) {
     if identified.jobs.is_empty() {
         return;
@@ -170,6 +172,13 @@ pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pai
     };
     let mut between: BTreeSet<(Endpoint, Endpoint)> = BTreeSet::new();
     let mut of_rank: [BTreeSet<JobRank>; 2] = Default::default();
+    let mut may_be: [BTreeSet<JobRank>; 2] = Default::default();
+    let mut at_port: BTreeMap<Endpoint, BTreeSet<JobRank>> = BTreeMap::new();
+    for row in &identified.ranks {
+        if let Ok(port) = row.endpoint.parse() {
+            at_port.entry(port).or_default().insert(JobRank { job: row.job, rank: row.rank });
+        }
+    }
     for (own, job) in connections.iter().zip(&identified.job_of) {
         let [sender, receiver] = ends(own);
         if !is_uncounted(own, sender.is_some() && receiver.is_some()) {
@@ -179,17 +188,29 @@ pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pai
         match (sender, receiver) {
             (Some(sender), None) if *job == Some(sender.job) => _ = of_rank[0].insert(sender),
             (None, Some(receiver)) if *job == Some(receiver.job) => _ = of_rank[1].insert(receiver),
+            (None, None) => {
+                let [from, to] = [own.key.src, own.key.dst].map(|port| at_port.get(&port));
+                match (from, to) {
+                    (Some(from), None) => may_be[0].extend(from),
+                    (None, Some(to)) => may_be[1].extend(to),
+                    _ => {}
+                }
+            }
             _ => {}
         }
     }
-    let lacks = |own: &ConnectionTotals| {
+    let is_of = |own: &ConnectionTotals, ranks: &[BTreeSet<JobRank>; 2]| {
         let is_one = |(end, ranks): (Option<JobRank>, &BTreeSet<JobRank>)| end.is_some_and(|end| ranks.contains(&end));
-        between.contains(&(own.key.src, own.key.dst))
-            || of_rank.iter().any(|ranks| !ranks.is_empty()) && ends(own).into_iter().zip(&of_rank).any(is_one)
+        ranks.iter().any(|ranks| !ranks.is_empty()) && ends(own).into_iter().zip(ranks).any(is_one)
     };
     for ((own, coverage), job) in connections.iter().zip(&mut identified.coverage).zip(&identified.job_of) {
-        if job.is_some() && lacks(own) {
+        if job.is_none() {
+            continue;
+        }
+        if between.contains(&(own.key.src, own.key.dst)) || is_of(own, &of_rank) {
             coverage.state = coverage.state.max(CoverageState::Incomplete);
+        } else if is_of(own, &may_be) {
+            coverage.state = coverage.state.max(CoverageState::Unknown);
         }
     }
 }
