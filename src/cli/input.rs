@@ -74,6 +74,7 @@ pub(super) fn options_of(inputs: &[PathBuf], reading: &Reading, is_one_of_severa
         rankmap: files::rankmap(reading.rankmap.as_deref())?,
         names,
         leaves,
+        slurm_jobs: known.as_ref().map(Known::slurm_jobs).unwrap_or_default(),
         align: !reading.no_align,
         clocks: known
             .map_or(Ok(BTreeMap::new()), |known| known.clocks(inputs, !reading.no_align && is_one_of_several))?,

@@ -36,6 +36,12 @@ impl Known {
         known.flat_map(|port| endpoints(port).map(|endpoint| (endpoint, format!("{:#018x}", port.leaf_guid)))).collect()
     }
 
+    /// The job's id, by the LIDs of the ports that computed it.
+    pub(super) fn slurm_jobs(&self) -> BTreeMap<Endpoint, String> {
+        let ports = self.manifest.ports.iter().filter(|port| port.lid != 0);
+        ports.flat_map(endpoints).map(|endpoint| (endpoint, self.manifest.job_id.to_string())).collect()
+    }
+
     /// The ports that have a LID.
     fn ports(&self) -> impl Iterator<Item = &Port> {
         self.manifest.ports.iter().chain(&self.manifest.sinks).filter(|port| port.lid != 0)

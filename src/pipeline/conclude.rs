@@ -9,11 +9,13 @@ use super::fill::fill;
 use super::spill::Spill;
 use super::{Error, Options};
 use crate::flow::{self, ConnectionEnd};
-use crate::model::profile::{CmRow, Input};
+use crate::model::profile::{CmRow, Input, JobRow};
 use crate::model::{ConnectionKey, Coverage, Marks, Missing, Profile, printable};
 use crate::ranks::{self, Detection, Witnesses};
 use crate::reduce::{Accumulator, Drawn, Ending, Settling, Share, Untimed};
+use ibscope_parsers::Endpoint;
 use rayon::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An analysis that has seen everything.
 pub(super) struct Finished {
@@ -211,7 +213,32 @@ pub(super) fn conclude(
     if let Some(rankmap) = &options.rankmap {
         ranks::rankmap::apply(&mut profile, rankmap);
     }
+    name_slurm_jobs(&mut profile, &options.slurm_jobs);
     Ok(Finished { profile, detection: identified.detection, spills })
+}
+
+/// Gives jobs the id of Slurm's job that ran on all of their ports. Not those that share a port at the same time: they may be steps of one job, or
+/// jobs that share nodes.
+fn name_slurm_jobs(profile: &mut Profile, ids: &BTreeMap<Endpoint, String>) {
+    let mut ports: BTreeMap<u32, BTreeSet<Endpoint>> = BTreeMap::new();
+    for row in &profile.ranks {
+        ports.entry(row.job).or_default().extend(row.endpoint.parse::<Endpoint>());
+    }
+    let jobs = profile.jobs.clone();
+    let meet = |a: &JobRow, b: &JobRow| {
+        a.job != b.job && a.first_time_ns <= b.last_time_ns && b.first_time_ns <= a.last_time_ns
+    };
+    for job in &mut profile.jobs {
+        let Some(own) = ports.get(&job.job) else { continue };
+        let is_other = |other: &JobRow| ports.get(&other.job).is_some_and(|ports| !ports.is_disjoint(own));
+        if jobs.iter().any(|other| meet(job, other) && is_other(other)) {
+            continue;
+        }
+        let found: BTreeSet<Option<&String>> = own.iter().map(|port| ids.get(port)).collect();
+        if let Some(Some(id)) = found.first().filter(|_| found.len() == 1) {
+            job.slurm_job_id = Some((*id).clone());
+        }
+    }
 }
 
 fn cm_identity(row: &CmRow) -> impl PartialEq + use<> {

@@ -12,14 +12,14 @@ use super::align;
 use super::bounds::Bounds;
 use super::conclude::conclude;
 use super::ending::{Ended, InputEnd};
-use super::parts::{self, Broken, Found, Head, Part, Rest};
+use super::parts::{self, Broken, Found, Head, Part, Rest, Said};
 use super::{Error, Options, pool};
 use crate::align::Aligned;
 use crate::model::profile::{Input, RankRow};
 use crate::model::{Clock, Profile};
 use crate::profile::{self, ProfileError};
 use ibscope_parsers::Endpoint;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -142,9 +142,13 @@ fn order(input: &Input) -> impl Ord + use<'_> {
 /// Puts together what the profiles say of endpoints; what the options say already goes before.
 fn said(heads: &[Head], places: &[PathBuf], options: &mut Options) -> Result<(), Mismatch> {
     let own = [options.names.clone(), options.leaves.clone()];
+    let mut slurm_jobs: BTreeMap<Endpoint, BTreeSet<String>> = BTreeMap::new();
     for (head, place) in heads.iter().zip(places) {
         let said = head.said().map_err(|why| Mismatch::Broken { place: place.clone(), why })?;
-        for ((into, own), said) in [&mut options.names, &mut options.leaves].into_iter().zip(&own).zip(said) {
+        let Said { names, leaves, slurm_jobs: ids } = said;
+        ids.into_iter().for_each(|(endpoint, id)| _ = slurm_jobs.entry(endpoint).or_default().insert(id));
+        let into = [&mut options.names, &mut options.leaves];
+        for ((into, own), said) in into.into_iter().zip(&own).zip([names, leaves]) {
             for (endpoint, text) in said {
                 let before = into.entry(endpoint).or_insert_with(|| text.clone());
                 if *before != text && !own.contains_key(&endpoint) {
@@ -153,6 +157,9 @@ fn said(heads: &[Head], places: &[PathBuf], options: &mut Options) -> Result<(),
             }
         }
     }
+    // A port may have run several jobs, of which each profile saw one: which of them a job here is, none of the profiles says.
+    let single = slurm_jobs.into_iter().filter(|(_, ids)| ids.len() == 1);
+    options.slurm_jobs.extend(single.flat_map(|(endpoint, ids)| ids.into_iter().map(move |id| (endpoint, id))));
     Ok(())
 }
 

@@ -100,6 +100,8 @@ pub struct Options {
     pub names: BTreeMap<Endpoint, String>,
     /// Leaf switches of endpoints, by name.
     pub leaves: BTreeMap<Endpoint, String>,
+    /// Slurm's job ids of the endpoints that ran them.
+    pub slurm_jobs: BTreeMap<Endpoint, String>,
     /// Hold the clocks of several captures against each other and correct them.
     pub align: bool,
     /// Clocks of captures that are known beforehand, by path: what corrects them, and by how much that may be wrong, in nanoseconds.
@@ -141,6 +143,7 @@ impl Default for Options {
             rankmap: None,
             names: BTreeMap::new(),
             leaves: BTreeMap::new(),
+            slurm_jobs: BTreeMap::new(),
             align: true,
             clocks: BTreeMap::new(),
             found_clocks: None,

@@ -99,9 +99,10 @@ impl Settings {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) settings: Settings,
-    /// Endpoints as text, with their names, and with their leaf switches.
+    /// Endpoints as text, with their names, their leaf switches, and the jobs of Slurm that they ran.
     names: Vec<(String, String)>,
     leaves: Vec<(String, String)>,
+    slurm_jobs: Vec<(String, String)>,
     pub(super) rankmap: Option<Vec<RankRow>>,
     /// With their counts as they are before anything is decided.
     pub(super) inputs: Vec<Input>,
@@ -117,19 +118,29 @@ impl Head {
             settings: Settings::of(options),
             names: text(&options.names),
             leaves: text(&options.leaves),
+            slurm_jobs: text(&options.slurm_jobs),
             rankmap: options.rankmap.clone(),
             inputs: inputs.to_vec(),
         }
     }
 
-    /// Names of endpoints, and their leaf switches.
-    pub(super) fn said(&self) -> Result<[BTreeMap<Endpoint, String>; 2], Broken> {
+    /// What was said of endpoints.
+    pub(super) fn said(&self) -> Result<Said, Broken> {
         let endpoint = |(endpoint, text): &(String, String)| {
             Ok((endpoint.parse().map_err(|_| Broken("it names what is no endpoint"))?, crate::model::printable(text)))
         };
         let map = |said: &[(String, String)]| said.iter().map(endpoint).collect::<Result<_, Broken>>();
-        Ok([map(&self.names)?, map(&self.leaves)?])
+        Ok(Said { names: map(&self.names)?, leaves: map(&self.leaves)?, slurm_jobs: map(&self.slurm_jobs)? })
     }
+}
+
+/// What was said of endpoints.
+pub(super) struct Said {
+    pub(super) names: BTreeMap<Endpoint, String>,
+    /// Leaf switches.
+    pub(super) leaves: BTreeMap<Endpoint, String>,
+    /// Ids of the jobs of Slurm that they ran.
+    pub(super) slurm_jobs: BTreeMap<Endpoint, String>,
 }
 
 /// What an input has beside its shards.

@@ -6,7 +6,7 @@ use super::who::{By, Label, Who};
 use crate::model::{Kind, Profile};
 use crate::report::columns::columns;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 /// Messages and bytes between two ranks.
@@ -37,11 +37,11 @@ pub fn collectives(profile: &Profile, by: By) -> Collectives {
     table
 }
 
-/// Pairs and sums by operation.
-pub(super) fn by_operation(collectives: &Collectives) -> BTreeMap<&str, (u64, Sums)> {
-    let mut operations: BTreeMap<&str, (u64, Sums)> = BTreeMap::new();
-    for ((operation, _, _), sums) in collectives {
-        let (pairs, total) = operations.entry(operation).or_default();
+/// Pairs and sums by job and operation. Endpoints are of no job.
+pub(super) fn by_operation(collectives: &Collectives) -> BTreeMap<(Option<u32>, &str), (u64, Sums)> {
+    let mut operations: BTreeMap<(Option<u32>, &str), (u64, Sums)> = BTreeMap::new();
+    for ((operation, src, _), sums) in collectives {
+        let (pairs, total) = operations.entry((src.job(), operation)).or_default();
         *pairs += 1;
         total.messages += sums.messages;
         total.mpi_bytes = total.mpi_bytes.saturating_add(sums.mpi_bytes);
@@ -49,7 +49,7 @@ pub(super) fn by_operation(collectives: &Collectives) -> BTreeMap<&str, (u64, Su
     operations
 }
 
-/// A table for people: one line per operation. `mpi_read` says that MPI messages were looked for.
+/// A table for people: one line per operation, of each job where there are several. `mpi_read` says that MPI messages were looked for.
 #[must_use]
 pub fn table(collectives: &Collectives, mpi_read: bool) -> String {
     if !mpi_read {
@@ -58,10 +58,23 @@ pub fn table(collectives: &Collectives, mpi_read: bool) -> String {
     if collectives.is_empty() {
         return "no message of a collective operation was seen\n".to_owned();
     }
-    let mut table = columns(&["operation", "pairs", "messages", "MPI bytes", "bytes per message"], 1..5);
-    for (operation, (pairs, total)) in by_operation(collectives) {
+    let operations = by_operation(collectives);
+    let jobs: BTreeSet<Option<u32>> = operations.keys().map(|(job, _)| *job).collect();
+    let named = jobs.len() > 1;
+    let mut header = vec!["operation", "pairs", "messages", "MPI bytes", "bytes per message"];
+    if named {
+        header.insert(0, "job");
+    }
+    let numbers = usize::from(named) + 1;
+    let mut table = columns(&header, numbers..numbers + 4);
+    for ((job, operation), (pairs, total)) in operations {
         let mean = total.mpi_bytes / total.messages.max(1);
-        table.add_row([operation.to_owned(), group(pairs), group(total.messages), bytes(total.mpi_bytes), bytes(mean)]);
+        let mut row =
+            vec![operation.to_owned(), group(pairs), group(total.messages), bytes(total.mpi_bytes), bytes(mean)];
+        if named {
+            row.insert(0, job.map_or_else(|| "none".to_owned(), |job| job.to_string()));
+        }
+        table.add_row(row);
     }
     format!("{}\n", table.trim_fmt())
 }

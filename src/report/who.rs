@@ -65,6 +65,15 @@ impl Label {
         )
     }
 
+    /// The rank of its job, where it is known.
+    #[must_use]
+    pub const fn process(&self) -> Option<JobRank> {
+        match self {
+            Self::Rank(rank, _) => Some(*rank),
+            Self::Endpoint(..) | Self::Unknown(..) | Self::NoJob => None,
+        }
+    }
+
     /// True where the rank is not known.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {

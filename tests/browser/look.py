@@ -7,6 +7,7 @@ usage: look.py REPORT.html FOLDER      screenshots go to FOLDER
        look.py --narrow REPORT.html FOLDER       the same where its maps are small
        look.py --checked REPORT.html FOLDER      a trace of the application beside it
        look.py --times REPORT.html FOLDER        latencies
+       look.py --jobs REPORT.html FOLDER         the matrix of each job by rank
 
 What is right is for the caller to say, who can ask ibscope for the same numbers.
 """
@@ -111,7 +112,8 @@ class Page:
                     const rows = [...tip.querySelectorAll("tr")].slice(1);
                     const values = rows.map((row) => [row.firstChild.textContent, ...[...row.querySelectorAll("td")].map((cell) => cell.dataset.value)]);
                     const {verdict, causes} = tip.querySelector("p")?.dataset ?? {};
-                    return {hidden: tip.hidden, title: tip.querySelector("strong")?.textContent, values, verdict, causes};
+                    const texts = [...tip.querySelectorAll("p")].map((text) => text.textContent);
+                    return {hidden: tip.hidden, title: tip.querySelector("strong")?.textContent, values, texts, verdict, causes};
                 """
                 seen.append(self.driver.execute_script(tip))
         return seen
@@ -356,6 +358,21 @@ def times(path, folder):
     return page.end(found)
 
 
+def jobs(path, folder):
+    page = Page(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {"jobs": {}}
+    for job in [option.get_attribute("value") for option in page.find("#job").find_elements(By.TAG_NAME, "option")]:
+        if page.find("#job").is_displayed():
+            page.choose("job", job)
+        own = page.window()
+        own["coverage"] = [text.text for text in page.driver.find_elements(By.CSS_SELECTOR, "#matrix-coverage span")]
+        own["totals"] = page.driver.execute_script("return [...document.querySelectorAll('#totals tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+        found["jobs"][job] = own
+        page.picture(folder / f"jobs-{job or 'all'}.png")
+    return page.end(found)
+
+
 def look(path, folder):
     folder.mkdir(parents=True, exist_ok=True)
     page = Page(path)
@@ -426,7 +443,7 @@ def look(path, folder):
     return found
 
 
-PARTS = {"--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times}
+PARTS = {"--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs}
 
 if __name__ == "__main__":
     if sys.argv[1] == "--weigh":

@@ -2,6 +2,7 @@
 
 mod checked;
 mod compared;
+mod jobs;
 mod names;
 mod perfetto;
 mod times;

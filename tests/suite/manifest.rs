@@ -67,6 +67,32 @@ fn a_manifest_names_endpoints() {
 }
 
 #[test]
+fn a_job_on_the_ports_of_a_run_has_its_id() {
+    let capture = [sample("openib-mixed-4x1")];
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("manifest.json");
+    let place = path.to_str().expect("path");
+    let shown = |ports: &[(&str, &str, u16, u8)]| {
+        fs::write(&path, manifest(ports)).expect("manifest");
+        result(&["matrix", "--by", "rank", "--manifest", place], &capture)
+    };
+    let all = [("a", "", 17, 0), ("b", "", 18, 0), ("c", "", 19, 0), ("d", "", 20, 0), ("sink", "", 30, 0)];
+    assert!(shown(&all).starts_with("job 1 (Slurm 17): "), "{}", shown(&all));
+    // A job that runs on ports beyond those of the run is another one.
+    assert!(!shown(&all[..4]).contains("Slurm"), "{}", shown(&all[..4]));
+
+    // The id is kept, and a merge finds it in the profiles.
+    fs::write(&path, manifest(&all)).expect("manifest");
+    let profile = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
+    result(&["analyze", "--partial", "-o", &profile("a.ibp"), "--manifest", place], &capture);
+    result(&["merge", "-o", &profile("b.ibp")], &[profile("a.ibp")]);
+    for name in ["a.ibp", "b.ibp"] {
+        let text = result(&["matrix", "--by", "rank"], &[profile(name)]);
+        assert!(text.starts_with("job 1 (Slurm 17): "), "{name}: {text}");
+    }
+}
+
+#[test]
 fn a_manifest_that_contradicts_itself_is_refused() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("manifest.json");

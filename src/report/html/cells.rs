@@ -4,12 +4,12 @@
 //! from the same numbers. Connections with a recognised library and those without are kept apart, since MPI bytes are unknown, and not 0, where none was.
 //!
 //! ```text
-//! pairs | cells | per pair: sender, receiver, has MPI, 8 sums | per cell: bin (from the one before), pair (from the one before, or from 0 in a new bin), 8 sums
+//! pairs | cells | per pair: sender, receiver, has MPI, coverage (its number), missing packets and messages, 8 sums | per cell: bin (from the one before), pair (from the one before, or from 0 in a new bin), 8 sums
 //! ```
 //! The deflated whole takes some ten bytes a cell.
 
 use super::packed::{self, Columns};
-use crate::model::profile::{ConnectionRow, Repeated, Traffic};
+use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Traffic};
 use crate::model::{Kind, Profile};
 use crate::report::who::{By, Label, Who};
 use ibscope_parsers::Endpoint;
@@ -40,6 +40,9 @@ pub(super) struct Cells {
     pub(super) base64: String,
 }
 
+/// Sums of pairs, and how much of their messages the capture holds, by the numbers of their ends and whether a library was recognised.
+type Pairs = BTreeMap<[u32; 3], (Traffic, PairCoverage)>;
+
 /// Sums of a pair in a bin, by the start of the bin.
 type Cell = (i64, u32, Traffic);
 
@@ -57,7 +60,7 @@ fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Re
     ends.sort();
     ends.dedup();
     let number = |end: &End| ends.binary_search(end).unwrap_or_default() as u32;
-    let mut pairs: BTreeMap<[u32; 3], Traffic> = BTreeMap::new();
+    let mut pairs: Pairs = BTreeMap::new();
     let key = |row: &ConnectionRow| {
         let [src, dst] = ends_of(row);
         [number(&src), number(&dst), u32::from(profile.mpi_read && row.stack.is_some())]
@@ -65,7 +68,9 @@ fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Re
     let keys: Vec<Option<[u32; 3]>> = profile.connections.iter().map(|row| is_shown(row).then(|| key(row))).collect();
     for (row, key) in profile.connections.iter().zip(&keys) {
         if let Some(key) = key {
-            *pairs.entry(*key).or_default() += row.traffic;
+            let (traffic, coverage) = pairs.entry(*key).or_default();
+            *traffic += row.traffic;
+            coverage.merge(&row.coverage);
         }
     }
     let place: BTreeMap<[u32; 3], u32> = pairs.keys().copied().zip(0..).collect();
@@ -127,13 +132,16 @@ fn join(cells: &mut Vec<Cell>) {
     });
 }
 
-fn deflate(pairs: &BTreeMap<[u32; 3], Traffic>, cells: &[Cell], bin_ns: i64) -> io::Result<Vec<u8>> {
+fn deflate(pairs: &Pairs, cells: &[Cell], bin_ns: i64) -> io::Result<Vec<u8>> {
     let mut columns = Columns::default();
     columns.put([pairs.len() as u64, cells.len() as u64].into_iter())?;
     for index in 0..3 {
         columns.put(pairs.keys().map(|key| u64::from(key[index])))?;
     }
-    sums(&mut columns, &pairs.values())?;
+    columns.put(pairs.values().map(|(_, coverage)| coverage.state as u64))?;
+    columns.put(pairs.values().map(|(_, coverage)| coverage.missing_packets))?;
+    columns.put(pairs.values().map(|(_, coverage)| coverage.missing_messages))?;
+    sums(&mut columns, &pairs.values().map(|(traffic, _)| traffic))?;
     let first_ns = cells.first().map_or(0, |cell| cell.0);
     let bin = |cell: &Cell| bin_of(cell.0, first_ns, bin_ns);
     let before = || std::iter::once(None).chain(cells.iter().map(Some));
@@ -165,7 +173,7 @@ fn sums<'a>(columns: &mut Columns, rows: &(impl Iterator<Item = &'a Traffic> + C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::profile::{PairCoverage, Repeats, TimelineRow};
+    use crate::model::profile::{CoverageState, Repeats, TimelineRow};
     use crate::report::html::packed::tests::{bytes_of, numbers_of};
     use crate::report::matrix::{Selection, matrix};
     use ibscope_parsers::{Lid, Qpn};
@@ -201,7 +209,11 @@ mod tests {
                 stack: (src == 1).then(|| "a library".to_owned()),
                 job: None,
                 one_sided: None,
-                coverage: PairCoverage::default(),
+                coverage: PairCoverage {
+                    state: if src == 2 { CoverageState::Incomplete } else { CoverageState::Complete },
+                    missing_packets: if src == 2 { u64::from(dst) } else { 0 },
+                    missing_messages: 0,
+                },
             });
         }
         profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));
@@ -215,15 +227,17 @@ mod tests {
         assert_eq!((cells.bin_ns, cells.first_ns, cells.ends.len()), (BIN_NS, -40, 4));
         let numbers = numbers_of(&cells.base64);
         let (pairs, count) = (numbers[0] as usize, numbers[1] as usize);
-        assert_eq!((pairs, count, numbers.len()), (8, 72, 2 + 8 * 11 + 72 * 10));
+        assert_eq!((pairs, count, numbers.len()), (8, 72, 2 + 8 * 14 + 72 * 10));
         let column = |index: usize| &numbers[2 + index * pairs..][..pairs];
         let matrix = matrix(&profile, By::Endpoint, Selection::P2p);
         for pair in 0..pairs {
             let key = (column(0)[pair] as u32, column(1)[pair] as u32);
             let cell = &matrix.cells[&key];
             assert_eq!(column(2)[pair] == 1, cell.mpi_bytes.is_some());
-            assert_eq!((column(3)[pair], column(4)[pair]), (cell.packets, cell.wire_bytes));
-            assert_eq!(column(7)[pair], cell.messages);
+            let PairCoverage { state, missing_packets, .. } = cell.coverage;
+            assert_eq!((column(3)[pair], column(4)[pair], column(5)[pair]), (state as u64, missing_packets, 0));
+            assert_eq!((column(6)[pair], column(7)[pair]), (cell.packets, cell.wire_bytes));
+            assert_eq!(column(10)[pair], cell.messages);
         }
         // Powers of two, from the first.
         assert_eq!(cells.repeated.iter().map(|(bin, _)| *bin).collect::<Vec<_>>(), [1, 7, 31, 127]);
@@ -236,7 +250,7 @@ mod tests {
         let of = |cells: &Cells| {
             let numbers = numbers_of(&cells.base64);
             let (pairs, count) = (numbers[0] as usize, numbers[1] as usize);
-            let packets = &numbers[2 + pairs * 11 + count * 2..][..count];
+            let packets = &numbers[2 + pairs * 14 + count * 2..][..count];
             (count, packets.iter().sum::<u64>(), bytes_of(&cells.base64).len())
         };
         let fine = pack(&profile).expect("packed");

@@ -49,7 +49,7 @@ class Columns {
   }
 }
 
-/// The traffic: `src`, `dst` (ends), `mpi` and `totals` of each pair; `bin`, `pair` and `sums` of each cell, in the order of time.
+/// The traffic: `src`, `dst` (ends), `mpi`, coverage and `totals` of each pair; `bin`, `pair` and `sums` of each cell, in the order of time.
 function unpack(data) {
   const columns = new Columns(data);
   const [pairs, cells] = columns.column(Float64Array, 2);
@@ -59,6 +59,9 @@ function unpack(data) {
     src: columns.column(Uint32Array, pairs),
     dst: columns.column(Uint32Array, pairs),
     mpi: columns.column(Uint8Array, pairs),
+    coverage: columns.column(Uint8Array, pairs),
+    missingPackets: columns.column(Float64Array, pairs),
+    missingMessages: columns.column(Float64Array, pairs),
     totals: columns.sums(pairs),
     bin: columns.column(Float64Array, cells),
     pair: columns.column(Uint32Array, cells),
@@ -95,36 +98,37 @@ function endpointName(endpoint) {
   return name ?? id;
 }
 
-/// Rows and columns of a matrix: who they are, and which cell of it each pair belongs to.
+/// A pair that a view does not show.
+const NOT_SHOWN = 0xffffffff;
+
+/// Rows and columns of a matrix: who they are, and which cell of it each pair belongs to. By rank, those of one job, or of all (`null`), which never
+/// share a cell.
 class View {
-  constructor(by) {
-    this.by = by;
+  constructor(by, job) {
     const isRank = by === "rank";
-    // Labels sort as in `ibscope matrix`: by number, unknown ranks last.
-    const key = ([endpoint, rank]) => (isRank ? rank ?? Infinity : endpoint);
-    const keys = [...new Set(report.ends.map(key))].sort((a, b) => a - b);
+    const jobOf = ([, label]) => report.labels[label].job;
+    const isShown = (end) => !isRank || job === null || jobOf(end) === job;
+    // Labels are sorted as in `ibscope matrix`: by job, then by number, unknown ranks last.
+    const key = ([endpoint, label]) => (isRank ? label : endpoint);
+    const keys = [...new Set(report.ends.filter(isShown).map(key))].sort((a, b) => a - b);
     const place = new Map(keys.map((value, index) => [value, index]));
     this.size = keys.length;
-    const label = (value) => {
-      if (!isRank) return { text: endpointName(value), full: endpointName(value), id: report.endpoints[value].id };
-      return value === Infinity
-        ? { text: "unknown", full: "unknown rank", id: "unknown" }
-        : { text: String(value), full: `rank ${value}`, id: String(value) };
-    };
-    this.labels = keys.map(label);
+    this.labels = keys.map((value) => (isRank ? report.labels[value] : { text: endpointName(value), full: endpointName(value) }));
     // A rank with several ports stands at the first of them.
     this.ports = keys.map(() => Infinity);
-    report.ends.forEach((end) => {
+    report.ends.filter(isShown).forEach((end) => {
       const at = place.get(key(end));
       this.ports[at] = Math.min(this.ports[at], end[0]);
     });
-    const of = report.ends.map((end) => place.get(key(end)));
+    const of = report.ends.map((end) => (isShown(end) ? place.get(key(end)) : null));
     const cells = new Map();
-    this.cellOf = new Uint32Array(traffic.pairs);
+    this.cellOf = new Uint32Array(traffic.pairs).fill(NOT_SHOWN);
     this.rows = [];
     this.columns = [];
+    this.coverage = [];
     for (let pair = 0; pair < traffic.pairs; pair += 1) {
       const [row, column] = [of[traffic.src[pair]], of[traffic.dst[pair]]];
+      if (row === null || column === null) continue;
       const at = row * this.size + column;
       let cell = cells.get(at);
       if (cell === undefined) {
@@ -132,11 +136,39 @@ class View {
         cells.set(at, cell);
         this.rows.push(row);
         this.columns.push(column);
+        this.coverage.push({ state: 0, packets: 0, messages: 0 });
       }
       this.cellOf[pair] = cell;
+      const coverage = this.coverage[cell];
+      coverage.state = Math.max(coverage.state, traffic.coverage[pair]);
+      coverage.packets += traffic.missingPackets[pair];
+      coverage.messages += traffic.missingMessages[pair];
     }
     this.cells = cells;
     this.count = this.rows.length;
+    this.nodes = isRank ? this.onNodes() : [];
+    // A mark tells pairs apart: where all are in one state there is none.
+    this.marked = new Set(this.coverage.map(({ state }) => state)).size > 1;
+  }
+
+  /// Places of ranks of one job that share a node, where there are several.
+  onNodes() {
+    const nodes = new Map();
+    this.labels.forEach(({ job, nodes: own }, at) => own.forEach((node) => {
+      const of = `${job} ${node}`;
+      nodes.set(of, [...(nodes.get(of) ?? []), at]);
+    }));
+    return [...nodes.values()].filter((ranks) => ranks.length > 1);
+  }
+
+  /// True where both are ranks of one job on one node: what they send each other there is not on the wire.
+  isOnOneNode(row, column) {
+    return row !== column && this.nodes.some((ranks) => ranks.includes(row) && ranks.includes(column));
+  }
+
+  /// What stands before a number of a cell.
+  mark(cell) {
+    return this.marked ? report.coverage[this.coverage[cell].state].symbol : "";
   }
 
   /// Node and leaf of a label, as numbers to sort by.
@@ -157,6 +189,7 @@ class View {
         const pair = pairOf(i);
         if (values[PACKETS][i] === 0) continue;
         const cell = this.cellOf[pair];
+        if (cell === NOT_SHOWN) continue;
         mpi[cell] |= traffic.mpi[pair];
         for (let k = 0; k < SUMS; k += 1) sums[k][cell] += values[k][i];
       }

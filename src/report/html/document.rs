@@ -2,13 +2,16 @@
 
 use super::cells::Cells;
 use super::{Compared, Page, checked, latencies};
-use crate::model::{Histogram, Interval, Profile};
+use crate::model::profile::CoverageState;
+use crate::model::{Histogram, Interval, Nodes, Profile};
+use crate::report::coverage::{States, meaning, symbol};
 use crate::report::latency::time;
+use crate::report::matrix::{Selection, matrix};
 use crate::report::rates::{self, DEFAULT_WINDOW_NS, WIRE_BYTES};
 use crate::report::text::summary;
 use crate::report::totals::Totals;
 use crate::report::units::{bytes, counted, duration, group, span, utc};
-use crate::report::who::{By, Label};
+use crate::report::who::{By, Jobs, Label};
 use crate::report::{collectives, figure, health, phases, ranks};
 use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
@@ -27,10 +30,12 @@ pub(super) fn document(page: &Page<'_>, cells: &Cells) -> String {
             "id": endpoint.to_string(), "name": profile.names.get(endpoint), "leaf": profile.leaves.get(endpoint),
         })
     };
-    let end = |(endpoint, rank): &(Endpoint, Label)| {
-        let rank = rank.rank();
-        (endpoints.binary_search(endpoint).unwrap_or_default(), rank)
+    let labels: BTreeSet<&Label> = cells.ends.iter().map(|(_, label)| label).collect();
+    let labels: Vec<&Label> = labels.into_iter().collect();
+    let end = |(endpoint, label): &(Endpoint, Label)| {
+        (endpoints.binary_search(endpoint).unwrap_or_default(), labels.binary_search(&label).unwrap_or_default())
     };
+    let nodes = Nodes::of(profile);
     let (origin_ns, last_ns) = times_ns(profile, cells);
     let document = json!({
         "name": name,
@@ -42,6 +47,9 @@ pub(super) fn document(page: &Page<'_>, cells: &Cells) -> String {
         "start": utc(origin_ns),
         "span_ns": last_ns.saturating_sub(origin_ns),
         "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>(),
+        "labels": labels.iter().map(|label| rank(label, &nodes)).collect::<Vec<_>>(),
+        "jobs": profile.jobs.iter().map(|job| json!({ "job": job.job, "text": job.describe() })).collect::<Vec<_>>(),
+        "coverage": CoverageState::ALL.map(|state| json!({ "name": state.name(), "symbol": symbol(state), "meaning": meaning(state) })),
         "ends": cells.ends.iter().map(end).collect::<Vec<_>>(),
         "bin_ns": cells.bin_ns,
         "profile_bin_ns": profile.bin_ns,
@@ -65,6 +73,17 @@ pub(super) fn document(page: &Page<'_>, cells: &Cells) -> String {
     document.to_string().replace('<', r"\u003c")
 }
 
+/// A row or column by rank. Ranks on one node have a name in common.
+fn rank(label: &Label, nodes: &Nodes) -> Value {
+    let [text, full] = match label {
+        Label::Rank(..) => [label.to_string(), format!("rank {label}")],
+        Label::Unknown(job, Jobs::Several) => [label.to_string(), format!("unknown rank of job {job}")],
+        _ => [label.to_string(), if label.is_no_job() { "traffic of no job" } else { "unknown rank" }.to_owned()],
+    };
+    let nodes: Vec<&str> = label.process().map(|rank| nodes.names(rank).collect()).unwrap_or_default();
+    json!({ "text": text, "full": full, "job": label.job(), "rank": label.rank(), "nodes": nodes })
+}
+
 /// The first packet, from which times are told, and the last.
 fn times_ns(profile: &Profile, cells: &Cells) -> (i64, i64) {
     let origin_ns = crate::report::origin_ns(profile, Some(cells.first_ns));
@@ -78,12 +97,14 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
     let ports = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect::<BTreeSet<_>>().len() as u64;
     let found = cells.ends.iter().filter_map(|(_, rank)| Some((rank.job()?, rank.rank()?)));
     let known = found.collect::<BTreeSet<_>>().len() as u64;
+    let jobs = profile.jobs.len() as u64;
+    let of_jobs = if jobs > 1 { format!("; {} together", counted(jobs, "job")) } else { String::new() };
     let (origin_ns, last_ns) = times_ns(profile, cells);
     let span_ns = last_ns.saturating_sub(origin_ns).unsigned_abs();
     let mut tiles = vec![
         tile("Captured", span(span_ns), utc(origin_ns).replace('T', " ").replace('Z', " UTC"), false),
         if known > 0 {
-            tile("MPI ranks", group(known), format!("at {}", counted(ports, "port")), false)
+            tile("MPI ranks", group(known), format!("at {}{of_jobs}", counted(ports, "port")), false)
         } else {
             tile("Ports", group(ports), "no MPI rank is known".to_owned(), false)
         },
@@ -95,7 +116,7 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
         tile("Messages", group(total.messages), format!("{}; {why}", bytes(total.payload_bytes)), false)
     } else {
         let of_collectives = group(total.collective_messages);
-        tile("MPI messages", group(mpi), format!("{}; {of_collectives} collective", bytes(mpi_bytes)), false)
+        tile("MPI messages", group(mpi), format!("{}; {of_collectives} collective{of_jobs}", bytes(mpi_bytes)), false)
     });
     tiles.push(tile("On the wire", bytes(total.wire_bytes), counted(total.packets, "packet"), false));
     // A bin that is wider than the capture has no rate.
@@ -125,14 +146,23 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
     tiles.push(tile("Sent again", group(again), below, again > 0));
     let lost: u64 = profile.health.iter().map(|row| row.health.lost()).sum();
     let decoded = profile.coverage.decoded_percent();
-    let below = match lost {
-        0 => "of the records decoded; no loss by the capture seen".to_owned(),
-        _ => format!("of the records decoded; the capture lost {}", counted(lost, "packet")),
-    };
     // 100 % is said of all alone.
     let failed = profile.coverage.failed() > 0;
-    let shown = if failed { format!("{:.2} %", decoded.min(99.99)) } else { "100 %".to_owned() };
-    tiles.push(tile("Coverage", shown, below, failed || lost > 0));
+    let decoded = if failed { format!("{:.2} %", decoded.min(99.99)) } else { "all".to_owned() };
+    let pairs = matrix(profile, if known > 0 { By::Rank } else { By::Endpoint }, Selection::All);
+    let incomplete: u64 = States::of(pairs.cells.values()).incomplete().map(|(_, count)| count).sum();
+    let shown = match incomplete {
+        0 => "complete".to_owned(),
+        _ => format!("{} of {}", group(incomplete), counted(pairs.cells.len() as u64, "pair")),
+    };
+    let mut below = if incomplete > 0 { "not complete; ".to_owned() } else { String::new() };
+    below.push_str(&format!("{decoded} of the records decoded"));
+    below.push_str(&if lost > 0 {
+        format!(", {} lost by the capture", counted(lost, "packet"))
+    } else {
+        String::new()
+    });
+    tiles.push(tile("Coverage", shown, below, failed || lost > 0 || incomplete > 0));
     tiles
 }
 
@@ -170,7 +200,7 @@ fn sizes(profile: &Profile) -> Vec<Value> {
 
 fn operations(profile: &Profile) -> Vec<Value> {
     let table = collectives::collectives(profile, By::Rank);
-    let row = |(operation, (pairs, sums)): (&str, (u64, collectives::Sums))| json!({ "operation": operation, "pairs": pairs, "messages": sums.messages, "mpi_bytes": sums.mpi_bytes });
+    let row = |((job, operation), (pairs, sums)): ((Option<u32>, &str), (u64, collectives::Sums))| json!({ "job": job.filter(|_| profile.jobs.len() > 1), "operation": operation, "pairs": pairs, "messages": sums.messages, "mpi_bytes": sums.mpi_bytes });
     collectives::by_operation(&table).into_iter().map(row).collect()
 }
 

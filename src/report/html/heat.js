@@ -17,8 +17,8 @@ class HeatMap {
     this.listen();
   }
 
-  /// Shows other cells. `data`: size, labels, order (label at each place), groups, what; rows and columns of the cells; and of a cell `colorOf` (`null`:
-  /// nothing is there), `textOf`, and `weightOf`, by which one of several stands for all where cells are smaller than pixels. With totals: values.
+  /// Shows other cells. `data`: size, labels, order (label at each place), groups, nodes (labels that share one), what; rows and columns of the cells; and of a cell `colorOf` (`null`:
+  /// nothing is there), `textOf`, `markOf` (in the corner of cells without text), and `weightOf`, by which one of several stands for all where cells are smaller than pixels. With totals: values.
   show(data) {
     const kept = this.data && this.data.size === data.size;
     this.data = data;
@@ -58,7 +58,10 @@ class HeatMap {
     context.fillStyle = color("none");
     context.fillRect(left, top, side, side);
     const cell = side / span;
-    if (cell * ratio >= 1) this.drawCells(context, cell);
+    if (cell * ratio >= 1) {
+      this.drawNodes(context, cell);
+      this.drawCells(context, cell);
+    }
     else this.drawPixels(context, ratio);
     this.drawGroups(context, cell, x0, y0);
     if (this.totals > 0) this.drawTotals(context, cell);
@@ -66,9 +69,42 @@ class HeatMap {
     this.drawCursor();
   }
 
+  /// Pairs on one node, which are not on the wire: grey, with a line where there is room. What was seen of them is drawn over it.
+  drawNodes(context, cell) {
+    const { left, top, side } = this.box;
+    const [x0, y0, span] = this.range;
+    const inside = (at) => at >= 0 && at < span;
+    context.save();
+    context.beginPath();
+    context.rect(left, top, side, side);
+    context.clip();
+    context.strokeStyle = color("page");
+    context.lineWidth = 1;
+    for (const ranks of this.data.nodes ?? []) {
+      for (const row of ranks) {
+        const y = this.place[row] - y0;
+        if (!inside(y + 1) && !inside(y)) continue;
+        for (const column of ranks) {
+          const x = this.place[column] - x0;
+          if (row === column || (!inside(x) && !inside(x + 1))) continue;
+          const [ax, ay] = [Math.floor(left + x * cell), Math.floor(top + y * cell)];
+          const gap = cell >= 10 ? 1 : 0;
+          context.fillStyle = color("same-node");
+          context.fillRect(ax, ay, Math.max(Math.floor(left + (x + 1) * cell) - ax - gap, 1), Math.max(Math.floor(top + (y + 1) * cell) - ay - gap, 1));
+          if (cell < 12) continue;
+          context.beginPath();
+          context.moveTo(ax, ay + cell - gap);
+          context.lineTo(ax + cell - gap, ay);
+          context.stroke();
+        }
+      }
+    }
+    context.restore();
+  }
+
   /// Each cell as a rectangle, with its value where there is room.
   drawCells(context, cell) {
-    const { rows, columns, colorOf, textOf } = this.data;
+    const { rows, columns, colorOf, textOf, markOf } = this.data;
     const { left, top } = this.box;
     const [x0, y0, span] = this.range;
     const gap = cell >= 10 ? 1 : 0;
@@ -86,10 +122,11 @@ class HeatMap {
       const [ax, ay] = [Math.floor(left + x * cell), Math.floor(top + y * cell)];
       const [bx, by] = [Math.floor(left + (x + 1) * cell), Math.floor(top + (y + 1) * cell)];
       context.fillRect(ax, ay, Math.max(bx - ax - gap, 1), Math.max(by - ay - gap, 1));
-      if (texts) {
+      const mark = texts ? "" : markOf?.(i) ?? "";
+      if (texts || (mark !== "" && cell >= 14)) {
         const light = 0.2126 * (red / 255) ** 2.2 + 0.7152 * (green / 255) ** 2.2 + 0.0722 * (blue / 255) ** 2.2 > 0.179;
         context.fillStyle = light ? "#000" : "#fff";
-        this.drawText(context, textOf(i), cell - 3, (ax + bx) / 2, (ay + by) / 2);
+        this.drawText(context, texts ? textOf(i) : mark, cell - 3, (ax + bx) / 2, (ay + by) / 2);
       }
     }
   }

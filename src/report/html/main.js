@@ -12,8 +12,9 @@ function overview() {
 
 function sections() {
   $("collectives").hidden = report.collectives.length === 0;
-  const rows = report.collectives.map((row) => [row.operation, group(row.pairs), group(row.messages), bytes(row.mpi_bytes), bytes(row.messages > 0 ? row.mpi_bytes / row.messages : 0)]);
-  fill($("collective-table"), "Messages of collective operations on the wire", ["operation", "pairs", "messages", "MPI bytes", "bytes per message"], rows);
+  const named = report.collectives.some((row) => row.job !== null);
+  const rows = report.collectives.map((row) => [...(named ? [row.job ?? "no job"] : []), row.operation, group(row.pairs), group(row.messages), bytes(row.mpi_bytes), bytes(row.messages > 0 ? row.mpi_bytes / row.messages : 0)]);
+  fill($("collective-table"), "Messages of collective operations on the wire", [...(named ? ["job"] : []), "operation", "pairs", "messages", "MPI bytes", "bytes per message"], rows);
   const { totals, worst, connections } = report.health;
   lines($("health-totals"), totals);
   $("worst-title").textContent = worst.length === 0 ? "No connection has anything to look at" : `The worst ${worst.length} of ${group(connections)} connections with something to look at`;
@@ -47,12 +48,14 @@ function controls() {
   };
   const set = (key) => (value) => {
     state[key] = value;
-    if (key === "by") state.pinned = null;
+    if (key === "by" || key === "job") state.pinned = null;
     arrange();
     both();
   };
   const arrange = () => {
     choices($("by"), [...(hasRanks ? [["rank", "ranks"]] : []), ["endpoint", "nodes"]], state.by, set("by"));
+    $("job-choice").hidden = JOBS.length === 0 || state.by !== "rank";
+    choices($("job"), [["", "all"], ...JOBS.map(({ job, text }) => [String(job), text])], state.job === null ? "" : String(state.job), (value) => set("job")(value === "" ? null : Number(value)));
     choices($("unit"), Object.entries(UNITS).map(([key, { name }]) => [key, name]), state.unit, set("unit"));
     choices($("selection"), [["p2p", "point-to-point"], ["collective", "collective"], ["all", "all"]], state.selection, set("selection"));
     // Bytes on the wire and packets do not know what they are for.

@@ -1,11 +1,14 @@
 // The matrix: what is shown of which window, the map, the legend, totals and the busiest pairs.
 
 const hasMpi = traffic.mpi.includes(1);
-const hasRanks = report.ends.some(([, rank]) => rank !== null);
+const hasRanks = report.labels.some(({ rank }) => rank !== null);
+/// Jobs by number; empty where there is one.
+const JOBS = report.jobs.length > 1 ? report.jobs : [];
 
 /// What the controls say. A window is a pair of bins, the second not included, or `null` for all time; `pinned` a cell of the view.
 const state = {
   by: hasRanks ? "rank" : "endpoint",
+  job: null,
   unit: hasRanks && hasMpi ? "mpi-bytes" : "payload-bytes",
   selection: hasRanks && hasMpi ? "p2p" : "all",
   scaling: "auto",
@@ -15,7 +18,7 @@ const state = {
 };
 
 const views = {};
-const view = () => (views[state.by] ??= new View(state.by));
+const view = () => (views[`${state.by} ${state.job}`] ??= new View(state.by, state.job));
 
 /// What the matrix shows now: the view, its sums over the window, and the values of the unit.
 let shown = null;
@@ -95,14 +98,29 @@ function pairTip(row, column) {
     table.append(line);
   }
   box.append(table);
+  if (there === null && own.isOnOneNode(row, column)) box.append(element("p", ONE_NODE));
+  [[row, column], [column, row]].slice(0, same ? 1 : 2).forEach(([from, to]) => {
+    const cell = own.cell(from, to);
+    if (cell !== undefined && own.coverage[cell].state > 0) box.append(element("p", `${own.labels[from].text} → ${own.labels[to].text}: coverage ${covered(own.coverage[cell])}`));
+  });
   return box;
+}
+
+const ONE_NODE = "not on the wire (same node)";
+
+/// How much of a pair's messages the capture holds, in words.
+function covered({ state, packets, messages }) {
+  const missing = [[packets, "packet"], [messages, "message"]].filter(([count]) => count > 0).map(([count, what]) => `${group(count)} ${what}${count === 1 ? "" : "s"}`);
+  return `${report.coverage[state].name}${missing.length > 0 ? `, ${missing.join(" and ")} missing` : ""}`;
 }
 
 function spoken(row, column) {
   const { view: own, values: shownValues } = shown;
   const cell = own.cell(row, column);
   const value = cell === undefined ? 0 : shownValues[cell];
-  return `${own.labels[row].full} to ${own.labels[column].full}: ${exact(value)}`;
+  const coverage = cell === undefined || own.coverage[cell].state === 0 ? "" : `; coverage ${covered(own.coverage[cell])}`;
+  const text = value === 0 && own.isOnOneNode(row, column) ? ONE_NODE : exact(value);
+  return `${own.labels[row].full} to ${own.labels[column].full}: ${text}${coverage}`;
 }
 
 /// A value of the unit in words.
@@ -143,12 +161,15 @@ function update() {
     values: unitValues,
     colorOf: (i) => (unitValues[i] === 0 ? null : SHADES[Math.round(scale.share(unitValues[i]) * 255)]),
     weightOf: (i) => unitValues[i],
-    textOf: (i) => (UNITS[state.unit].isBytes ? bytes(unitValues[i]) : count(unitValues[i])),
+    textOf: (i) => `${own.mark(i)}${UNITS[state.unit].isBytes ? bytes(unitValues[i]) : count(unitValues[i])}`,
+    markOf: (i) => own.mark(i),
+    nodes: own.nodes,
     groups: state.order === "node" && crowded ? own.ports : null,
     what: state.by === "rank" ? "rank" : "node",
   });
   const title = unitName();
   $("matrix-title").textContent = title[0].toUpperCase() + title.slice(1);
+  drawCoverage(own, unitValues);
   drawLegend($("legend"), Math.min(360, heat.box.side), scale, UNITS[state.unit].isBytes);
   drawTotals(own, sums);
   drawTop(own, unitValues);
@@ -157,6 +178,19 @@ function update() {
   const most = topCells(own, unitValues, 1)[0];
   const busiest = most === undefined ? "no traffic" : `the most is ${spoken(own.rows[most], own.columns[most])}`;
   heat.top.setAttribute("aria-label", `Matrix of ${unitName()}, ${own.size} senders in rows and as many receivers in columns; ${busiest}. The table beside it has the busiest pairs.`);
+}
+
+/// What marks in cells mean, and how many pairs have them.
+function drawCoverage(own, unitValues) {
+  const found = report.coverage.map(({ symbol, meaning }, state) => ({ symbol, meaning, state, pairs: own.coverage.filter((coverage) => coverage.state === state).length }));
+  const texts = found.filter(({ pairs, state }) => state > 0 && pairs > 0).map(({ symbol, meaning, pairs }) => (own.marked
+    ? `${symbol} ${meaning} (${group(pairs)} pair${pairs === 1 ? "" : "s"}).`
+    : `Coverage of all pairs is ${meaning}.`));
+  if (texts.length > 0 && state.window) texts.push("Coverage is that of the whole capture.");
+  const isHidden = (row, column) => !(unitValues[own.cell(row, column)] > 0);
+  if (own.nodes.some((ranks) => ranks.some((row) => ranks.some((column) => row !== column && isHidden(row, column))))) texts.push("Grey with a line: not on the wire, as both ranks are on one node.");
+  $("matrix-coverage").hidden = texts.length === 0;
+  $("matrix-coverage").replaceChildren(...texts.map((text) => element("span", text)));
 }
 
 /// Which colour is how much.
@@ -180,16 +214,19 @@ function drawLegend(canvas, width, { min, max, log, share }, isBytes) {
   });
 }
 
-/// Sums over all cells of the window.
+/// Sums over all cells of the window, by rank those of each job by themselves.
 function drawTotals(own, sums) {
-  const total = { sums: sums.sums.map((column) => [column.reduce((a, b) => a + b, 0)]), mpi: [sums.mpi.includes(1) ? 1 : 0] };
-  const all = values(state.by, state.selection, total, 0);
-  const rows = Object.entries(UNITS).map(([unit, { name, isBytes }]) => {
-    const value = all[unit];
-    return [name, value === null ? "unknown" : isBytes ? bytes(value) : group(value)];
+  const jobs = state.by === "rank" && state.job === null && JOBS.length > 0 ? [...new Set(own.labels.map(({ job }) => job))] : [undefined];
+  const cellsOf = (job) => Array.from({ length: own.count }, (_, cell) => cell).filter((cell) => job === undefined || own.labels[own.rows[cell]].job === job);
+  const columns = jobs.map((job) => {
+    const cells = cellsOf(job);
+    const total = { sums: sums.sums.map((values) => [cells.reduce((sum, cell) => sum + values[cell], 0)]), mpi: [cells.some((cell) => sums.mpi[cell]) ? 1 : 0] };
+    const pairs = cells.filter((cell) => sums.sums[PACKETS][cell] > 0).length;
+    return { head: job === undefined ? "all pairs" : job === null ? "no job" : `job ${job}`, pairs, values: values(state.by, state.selection, total, 0) };
   });
-  const pairs = sums.sums[PACKETS].reduce((found, packets) => found + (packets > 0), 0);
-  fill($("totals"), "Sums over the window", ["", "all pairs"], [["pairs", group(pairs)], ...rows]);
+  const text = (value, isBytes) => (value === null ? "unknown" : isBytes ? bytes(value) : group(value));
+  const rows = Object.entries(UNITS).map(([unit, { name, isBytes }]) => [name, ...columns.map((column) => text(column.values[unit], isBytes))]);
+  fill($("totals"), "Sums over the window", ["", ...columns.map(({ head }) => head)], [["pairs", ...columns.map(({ pairs }) => group(pairs))], ...rows]);
 }
 
 /// The largest cells, in the order of their values.
@@ -212,7 +249,7 @@ function drawTop(own, unitValues) {
   const rows = top.map((cell) => {
     const [from, to] = [own.labels[own.rows[cell]].text, own.labels[own.columns[cell]].text];
     const share = (unitValues[cell] * 100) / total;
-    return [`${from} → ${to}`, short(unitValues[cell]), share < 0.1 ? "< 0.1 %" : `${share.toFixed(share >= 9.95 ? 0 : 1)} %`];
+    return [`${from} → ${to}`, `${own.mark(cell)}${short(unitValues[cell])}`, share < 0.1 ? "< 0.1 %" : `${share.toFixed(share >= 9.95 ? 0 : 1)} %`];
   });
   fill($("top"), "The pairs with most of it", [state.by === "rank" ? "ranks" : "nodes", UNITS[state.unit].name, "share"], rows);
   $("top").hidden = top.length === 0;
@@ -222,6 +259,7 @@ function drawTop(own, unitValues) {
 function drawCommand() {
   const name = /^[\w.@%+=:,\/-]+$/.test(report.name) ? report.name : `'${report.name.replaceAll("'", "'\\''")}'`;
   const parts = ["ibscope matrix", name, `--by ${state.by}`, `--traffic ${state.selection}`, `--unit ${state.unit}`];
+  if (state.by === "rank" && state.job !== null) parts.push(`--job ${state.job}`);
   if (state.window) parts.push(`--from ${seconds(binStart(state.window[0]))}`, `--to ${seconds(binStart(state.window[1]))}`);
   $("command").replaceChildren(element("span", state.window ? `${seconds(binStart(state.window[0]))} s to ${seconds(binStart(state.window[1]))} s of the capture. ` : "All of the capture. "), element("code", parts.join(" ")));
 }

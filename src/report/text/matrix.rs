@@ -30,11 +30,12 @@ pub fn matrix_table(matrix: &Matrix, unit: Unit, style: &Style) -> String {
     if jobs.is_empty() {
         let _ = writeln!(text, "{what}: no job was recognized");
     }
+    let has_headings = jobs.len() > 1 || matrix.jobs.iter().any(|job| job.slurm_job_id.is_some());
     for (number, (job, part)) in jobs.iter().enumerate() {
         if number > 0 {
             text.push('\n');
         }
-        if let Some(job) = job.filter(|_| jobs.len() > 1) {
+        if let Some(job) = job.filter(|_| has_headings) {
             let _ = writeln!(text, "{}", heading(job, &matrix.jobs));
         }
         if part.labels.len() <= MAX_NUMBERED {
