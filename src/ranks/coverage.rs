@@ -16,7 +16,7 @@ use crate::model::profile::{CoverageState, PairCoverage};
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{ConnectionKey, JobRank, Kind, QueuePair, RankIndex};
 use ibscope_parsers::ib::{Opcode, Service};
-use ibscope_parsers::{Endpoint, Qpn};
+use ibscope_parsers::{Endpoint, Lid, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Numbers of 24 bits wrap around: what is ahead by more than half of them is behind.
@@ -150,7 +150,8 @@ impl View<'_> {
 
 /// Marks what lacks messages that were seen and are in no count of the pair: those of connections whose library or ranks
 /// are unknown. Between two ports they may be of any two ranks there. Processes may have other ports: in a job, with one
-/// end's rank known, they may be of any pair of this rank; with a port of a job at one end, of any pair of its ranks.
+/// end's rank known, they may be of any pair of this rank; with a port of a job at one end, of any pair of its ranks; with
+/// ports of no job, of those whose LIDs may be of the same ports.
 pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pairs, identified: &mut Identified) {
     if identified.jobs.is_empty() {
         return;
@@ -173,6 +174,7 @@ pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pai
     let mut between: BTreeSet<(Endpoint, Endpoint)> = BTreeSet::new();
     let mut of_rank: [BTreeSet<JobRank>; 2] = Default::default();
     let mut may_be: [BTreeSet<JobRank>; 2] = Default::default();
+    let mut alike: BTreeSet<[Endpoint; 2]> = BTreeSet::new();
     let mut at_port: BTreeMap<Endpoint, BTreeSet<JobRank>> = BTreeMap::new();
     for row in &identified.ranks {
         if let Ok(port) = row.endpoint.parse() {
@@ -193,7 +195,8 @@ pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pai
                 match (from, to) {
                     (Some(from), None) => may_be[0].extend(from),
                     (None, Some(to)) => may_be[1].extend(to),
-                    _ => {}
+                    (None, None) => _ = alike.insert([own.key.src, own.key.dst].map(first_of_port)),
+                    (Some(_), Some(_)) => {}
                 }
             }
             _ => {}
@@ -209,10 +212,19 @@ pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pai
         }
         if between.contains(&(own.key.src, own.key.dst)) || is_of(own, &of_rank) {
             coverage.state = coverage.state.max(CoverageState::Incomplete);
-        } else if is_of(own, &may_be) {
+        } else if is_of(own, &may_be) || alike.contains(&[own.key.src, own.key.dst].map(first_of_port)) {
             coverage.state = coverage.state.max(CoverageState::Unknown);
         }
     }
+}
+
+/// LIDs that one port may answer to: the subnet manager gives a port `2^LMC` of them, the first a multiple of that (IBTA
+/// volume 1, 3.5.10). Fabrics use an LMC of up to 3.
+const LIDS_OF_PORT: u16 = 8;
+
+/// What ports have in common that may be one, with several LIDs.
+fn first_of_port(port: Endpoint) -> Endpoint {
+    port.lid().map_or(port, |lid| Endpoint::from_lid(Lid(lid.0 / LIDS_OF_PORT * LIDS_OF_PORT)))
 }
 
 /// Where nearly all connections lack a like share of their packets, the mirror samples.

@@ -42,17 +42,16 @@ pub(super) struct Formed<'a> {
 #[derive(Debug)]
 pub(super) struct Job<'a> {
     pub(super) components: Vec<Component<'a>>,
-    /// Whether it is one job whole is open.
-    pub(super) doubt: Option<Doubt>,
+    pub(super) doubts: Doubts,
 }
 
 /// Why it is open whether a job is one and whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
-    /// Another job has the same ranks at other ports at the same time.
-    MayBePart,
-    /// Ranks that fit, and no connection messages, put its connections together.
-    MayBeSeveral,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Doubts {
+    /// Another job has the same ranks at other ports at the same time: it may be a part.
+    pub(super) part: bool,
+    /// What fits, and no connection messages, put its connections together: it may be several.
+    pub(super) several: bool,
 }
 
 impl Job<'_> {
@@ -252,8 +251,8 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, nodes: &Nodes, processes:
             formed.unclear.extend(components.into_iter().map(|own| (own, several(*count))));
             continue;
         }
-        let by_ranks = by_ranks(&components, processes).then_some(Doubt::MayBeSeveral);
-        let job = Job { components, doubt: twins.contains(&at).then_some(Doubt::MayBePart).or(by_ranks) };
+        let doubts = Doubts { part: twins.contains(&at), several: by_ranks(&components, processes) };
+        let job = Job { components, doubts };
         match refusal(&job) {
             None => formed.jobs.push(job),
             Some(reason) => formed.refused.extend(job.components.into_iter().map(|own| (own, reason.clone()))),
@@ -402,7 +401,10 @@ pub(super) fn attach<'a>(
     for own in silent {
         let takers: Vec<usize> = (0..places.len()).filter(|&at| places[at].takes(&own, processes)).collect();
         match takers[..] {
-            [at] => jobs[at].components.push(own),
+            [at] => {
+                jobs[at].doubts.several |= own.ports.keys().any(|process| !processes.is_named(*process));
+                jobs[at].components.push(own);
+            }
             _ => unclaimed.push(refused(&own.connections, takers.len(), processes)),
         }
     }

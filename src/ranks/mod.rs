@@ -34,7 +34,7 @@ use crate::model::{Introduction, Kind, QueuePair, SameProcess, Wireup};
 use cm::Exchange;
 use component::{Component, Rank};
 use ibscope_parsers::Endpoint;
-use jobs::{Doubt, Job, Nodes};
+use jobs::{Doubts, Job, Nodes};
 use moved::Moved;
 use processes::{End, Processes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,18 +114,18 @@ pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
 }
 
 /// Says which jobs may be one, or several; what their pairs have sent is unknown then.
-fn mark_doubts(doubts: &BTreeMap<u32, Doubt>, identified: &mut Identified) {
-    let numbers = |of: Doubt| -> Vec<String> {
-        doubts.iter().filter(|(_, doubt)| **doubt == of).map(|(number, _)| number.to_string()).collect()
+fn mark_doubts(doubts: &BTreeMap<u32, Doubts>, identified: &mut Identified) {
+    let numbers = |of: fn(&Doubts) -> bool| -> Vec<String> {
+        doubts.iter().filter(|(_, doubts)| of(doubts)).map(|(number, _)| number.to_string()).collect()
     };
-    let parts = numbers(Doubt::MayBePart);
-    if !parts.is_empty() {
-        identified.notes.push(format!(
-            "jobs {} have the same ranks at other ports at the same time, and no connection messages tell them apart: they may be one job on several ports; capture from the start",
-            parts.join(", ")
-        ));
+    let parts = numbers(|doubts| doubts.part);
+    let shared = "at other ports at the same time, and no connection messages tell them apart: they may be one job on several ports; capture from the start";
+    match &parts[..] {
+        [] => {}
+        [only] => identified.notes.push(format!("ranks of job {only} are also named {shared}")),
+        _ => identified.notes.push(format!("jobs {} have the same ranks {shared}", parts.join(", "))),
     }
-    for number in numbers(Doubt::MayBeSeveral) {
+    for number in numbers(|doubts| doubts.several) {
         identified.notes.push(format!(
             "job {number} is one by ranks that fit: no connection messages show that its connections are of one job, and it may be several; capture from the start"
         ));
@@ -142,7 +142,7 @@ fn jobs_and_ranks(
     paired: &Pairs,
     exchanges: &[Exchange],
     moved: &Moved,
-) -> (Identified, BTreeMap<u32, Doubt>) {
+) -> (Identified, BTreeMap<u32, Doubts>) {
     let connections = witnesses.connections;
     let mut identified = Identified {
         job_of: vec![None; connections.len()],
@@ -189,7 +189,8 @@ fn jobs_and_ranks(
     identified.jobs = job_rows(&formed.jobs, &ranks);
     identified.unassigned = unassigned(connections, paired, &ranks, &reasons, &mut identified);
     identified.ranks = rows(connections, paired, &ranks);
-    let doubts = (1..).zip(&formed.jobs).filter_map(|(number, job)| Some((number, job.doubt?))).collect();
+    let doubts = (1..).zip(&formed.jobs).map(|(number, job)| (number, job.doubts));
+    let doubts = doubts.filter(|(_, doubts)| *doubts != Doubts::default()).collect();
     (identified, doubts)
 }
 
