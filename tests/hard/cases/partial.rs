@@ -150,9 +150,12 @@ pub(super) fn loss(library: &Library, random: &mut Random, _: usize) -> Scene {
 fn lossy(cast: Cast, about: &str, random: &mut Random) -> Scene {
     let per_mille = [1, 10, 50, 100, 300][random.below(5) as usize];
     let burst = [1, 1, 10, 100][random.below(4) as usize];
-    let files = cast.files.iter().map(|file| partial::lose(file, per_mille, burst, random)).collect();
+    let files: Vec<_> = cast.files.iter().map(|file| partial::lose(file, per_mille, burst, random)).collect();
     let about = format!("{about}, {per_mille} per mille lost in bursts of {burst}");
-    Scene { files, complete: false, ..cast.scene(about) }
+    // A burst at the end is a capture that ended early.
+    let last_ns = files.iter().filter_map(|file| file.records.last()).map(|record| record.time_ns).max();
+    let captured = Some(cast.sent_between(0, last_ns.unwrap_or(0).saturating_add(1)));
+    Scene { files, captured, complete: false, ..cast.scene(about) }
 }
 
 /// The same of datagrams, at ports that mirror once.
