@@ -155,13 +155,9 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
         0 => "complete".to_owned(),
         _ => format!("{} of {}", group(incomplete), counted(pairs.cells.len() as u64, "pair")),
     };
-    let mut below = if incomplete > 0 { "not complete; ".to_owned() } else { String::new() };
-    below.push_str(&format!("{decoded} of the records decoded"));
-    below.push_str(&if lost > 0 {
-        format!(", {} lost by the capture", counted(lost, "packet"))
-    } else {
-        String::new()
-    });
+    let which = if incomplete > 0 { "not complete; " } else { "" };
+    let lost_too = if lost > 0 { format!(", {} lost by the capture", counted(lost, "packet")) } else { String::new() };
+    let below = format!("{which}{decoded} of the records decoded{lost_too}");
     tiles.push(tile("Coverage", shown, below, failed || lost > 0 || incomplete > 0));
     tiles
 }
