@@ -7,6 +7,10 @@ use ibscope_parsers::mpi::{self, Carrier, Form, Head, Identity, Matching, Part, 
 
 /// UCX endpoints whose datagram numbers are remembered per pair of UD queue pairs.
 const MAX_UD_ENDPOINTS: usize = 16;
+/// UCX numbers the datagrams of an endpoint from 1 on (`UCT_UD_INITIAL_PSN`).
+const FIRST_DATAGRAM: u16 = 1;
+/// The first ones connect, in forms that are not read: so many at most.
+const CONNECTING: u16 = 16;
 /// Longest message whose envelope may be left out of the next one (MVAPICH2's header caching), in bytes.
 const MAX_CACHED_BYTES: u64 = 255;
 
@@ -23,6 +27,8 @@ pub(super) struct Envelopes {
 struct Seldom {
     /// UCX repeats datagrams under new PSNs: its own numbers, by receiver endpoint.
     datagrams: Vec<(u32, Ledger)>,
+    /// The lowest of these numbers, to whatever endpoint.
+    lowest: Option<u16>,
     /// Envelope of the last small message.
     cached: Option<Identity>,
 }
@@ -93,9 +99,16 @@ impl Envelopes {
         Some(seldom.datagrams.iter().map(|(_, ledger)| ledger.never_seen()).sum())
     }
 
+    /// Datagrams before the first that was seen, by the same numbers.
+    pub(super) fn datagrams_before(&self) -> u64 {
+        let lowest = self.seldom.as_ref().and_then(|seldom| seldom.lowest);
+        lowest.filter(|lowest| *lowest > CONNECTING).map_or(0, |lowest| u64::from(lowest - FIRST_DATAGRAM))
+    }
+
     fn is_repeated(&mut self, head: &Head) -> bool {
         let Some(datagram) = head.datagram else { return false };
-        let Seldom { datagrams, .. } = &mut **self.seldom.get_or_insert_default();
+        let Seldom { datagrams, lowest, .. } = &mut **self.seldom.get_or_insert_default();
+        *lowest = Some(lowest.map_or(datagram.sequence, |lowest| lowest.min(datagram.sequence)));
         if let Some((_, ledger)) = datagrams.iter_mut().find(|(endpoint, _)| *endpoint == datagram.endpoint) {
             return ledger.note_u16(datagram.sequence) > 1;
         }

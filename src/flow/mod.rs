@@ -440,7 +440,8 @@ impl Tracker {
         let connection = &self.connections[id as usize];
         let numbered = !connection.key.is_datagram();
         let missing_requests = if numbered { connection.ledgers[0].never_seen() } else { 0 };
-        let datagrams = self.following.get(id as usize).and_then(|following| following.envelopes.missing_datagrams());
+        let envelopes = self.following.get(id as usize).map(|following| &following.envelopes);
+        let datagrams = envelopes.and_then(Envelopes::missing_datagrams);
         Continuity {
             missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests)),
             uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets,
@@ -449,6 +450,7 @@ impl Tracker {
             last_msn: Some(connection.last_msn).filter(|msn| *msn != NO_MSN),
             restarted: connection.restarted,
             missing_datagrams: datagrams,
+            datagrams_before: envelopes.map_or(0, Envelopes::datagrams_before),
             ..Continuity::default()
         }
     }

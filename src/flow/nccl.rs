@@ -510,7 +510,7 @@ impl Ended {
 /// The envelope of a message of this sender.
 pub(super) const fn envelope(rank: u32, length: Length) -> Envelope {
     let identity = Identity { rank, context: 0, tag: 0, world: true, collective: false };
-    Envelope { matching: Matching::Named(identity), length }
+    Envelope { matching: Matching::Named(identity), length, sequence: None }
 }
 
 impl Queue {

@@ -219,7 +219,7 @@ impl Tracker {
             Some(Head { part: Part::Cached { mpi_bytes }, .. }) => {
                 let length = Length::Stated(mpi_bytes);
                 let cached = following.envelopes.cached().map(Matching::Named);
-                envelopes.extend(cached.map(|matching| Envelope { matching, length }));
+                envelopes.extend(cached.map(|matching| Envelope { matching, length, sequence: None }));
             }
             _ => {}
         }

@@ -91,7 +91,7 @@ mod tests {
     fn message(tag: i64, bytes: u64, time_ns: i64) -> MpiMessage {
         // Open MPI: rank 3 on context 5.
         let matching = Matching::UcxTag((tag << 40 | 3 << 20 | 5).cast_unsigned());
-        let envelope = Envelope { matching, length: Length::Stated(bytes) };
+        let envelope = Envelope { matching, length: Length::Stated(bytes), sequence: None };
         MpiMessage { form: Form::UcxVerbs, envelope, mpi_bytes: bytes, time_ns }
     }
 

@@ -4,7 +4,7 @@ use super::health::BriefHealth;
 use super::profile::{Repeats, Traffic};
 use super::{Claim, Few, Kind, Recorder, SizeOf, Sizes, Streams, TimingKey};
 use ibscope_parsers::ib::{Opcode, Service};
-use ibscope_parsers::mpi::{Envelope, Form, Identity, Operation, TagLayout};
+use ibscope_parsers::mpi::{Envelope, Form, Identity, Matching, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -212,6 +212,34 @@ pub struct Votes {
     pub implausible: [u64; TagLayout::ALL.len()],
     /// Highest rank that an envelope named on any communicator, by tag layout.
     pub highest_rank: [u32; TagLayout::ALL.len()],
+    /// Messages that the library numbers, by communicator. At most [`Votes::MAX_NUMBERED`] communicators.
+    pub numbered: Few<u32, Numbered>,
+}
+
+/// Messages of one communicator by the numbers that the library gives to all that one process sends another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbered {
+    /// Lowest number; the one that was seen first is below 65 536.
+    pub first: i64,
+    /// Highest number; those of 16 bits are taken on from the highest before.
+    pub last: i64,
+    /// Messages seen.
+    pub messages: u64,
+}
+
+impl Numbered {
+    fn one(number: i64) -> Self {
+        Self { first: number, last: number, messages: 1 }
+    }
+
+    /// Adds messages that came later, by their own count from 0 on.
+    fn add(&mut self, later: Self) {
+        let nearest = self.last + i64::from((later.first as u16).wrapping_sub(self.last as u16).cast_signed());
+        let by = nearest - later.first;
+        self.first = self.first.min(later.first + by);
+        self.last = self.last.max(later.last + by);
+        self.messages += later.messages;
+    }
 }
 
 /// What the messages of a connection have shown of MPI.
@@ -266,10 +294,13 @@ impl Votes {
         crowded: [0; _],
         implausible: [0; _],
         highest_rank: [0; _],
+        numbered: Few::new(),
     };
 
     /// A connection belongs to one process, so a few ranks are room enough to see that they contradict each other.
     pub const MAX_RANKS: usize = 16;
+    /// Programs have a few communicators; those of a broken capture are without number.
+    pub const MAX_NUMBERED: usize = 64;
     /// Ranks and tags beyond these are not seen in real jobs: they tell a wrong reading of a tag.
     const PLAUSIBLE_RANKS: u32 = 1 << 14;
     const PLAUSIBLE_TAGS: i32 = 1 << 20;
@@ -283,6 +314,17 @@ impl Votes {
         self.enveloped[form as usize] += 1;
         for &layout in readings(form) {
             self.envelope(form, layout, &envelope);
+        }
+        if let (Some(sequence), Matching::Named(identity)) = (envelope.sequence, envelope.matching) {
+            self.number(identity.context, Numbered::one(sequence.into()));
+        }
+    }
+
+    fn number(&mut self, context: u32, numbered: Numbered) {
+        if let Some(known) = self.numbered.get_mut(&context) {
+            known.add(numbered);
+        } else if self.numbered.len() < Self::MAX_NUMBERED {
+            self.numbered.or_insert_with(context, || numbered);
         }
     }
 
@@ -308,6 +350,9 @@ impl Votes {
             self.crowded[layout] += other.crowded[layout];
             self.implausible[layout] += other.implausible[layout];
             self.highest_rank[layout] = self.highest_rank[layout].max(other.highest_rank[layout]);
+        }
+        for (context, numbered) in other.numbered.iter() {
+            self.number(*context, *numbered);
         }
     }
 
@@ -390,6 +435,8 @@ pub struct Continuity {
     pub restarted: bool,
     /// Datagrams that the library's own numbers show to be missing; `None` where there are no such numbers.
     pub missing_datagrams: Option<u64>,
+    /// Datagrams before the first of the capture, by the same numbers.
+    pub datagrams_before: u64,
 }
 
 impl Continuity {
@@ -403,6 +450,9 @@ impl Continuity {
         self.response_packets += later.response_packets;
         self.last_msn = later.last_msn.or(self.last_msn);
         self.restarted |= later.restarted;
+        if self.missing_datagrams.is_none() {
+            self.datagrams_before = later.datagrams_before;
+        }
         self.missing_datagrams = match (self.missing_datagrams, later.missing_datagrams) {
             (Some(own), Some(others)) => Some(own + others),
             (own, others) => own.or(others),

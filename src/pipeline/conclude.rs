@@ -155,13 +155,14 @@ pub(super) fn conclude(
     cm.sort_by_key(|row| row.time_ns);
     ranks::keep_agreed(&mut cm);
     let named = ranks::named(&settled.connections, &wireups);
+    let is_window = options.from.is_some() || options.to.is_some();
     let witnesses = Witnesses {
         connections: &settled.connections,
         cm: &cm,
         wireups: &wireups,
         named: &named,
         introductions: &introductions,
-        is_window: options.from.is_some() || options.to.is_some(),
+        is_window,
         names: &options.names,
         same_process: &same_process,
     };
@@ -212,6 +213,9 @@ pub(super) fn conclude(
     fill(&mut profile, settled.connections, &identified, &paired);
     if let Some(rankmap) = &options.rankmap {
         ranks::rankmap::apply(&mut profile, rankmap);
+    }
+    if !is_window {
+        ranks::mark_unseen_payload(&mut profile);
     }
     name_slurm_jobs(&mut profile, &options.slurm_jobs);
     Ok(Finished { profile, detection: identified.detection, spills })

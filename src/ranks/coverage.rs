@@ -12,9 +12,9 @@
 
 use super::reading::{self, Family};
 use super::{Detection, Identified, Pairs};
-use crate::model::profile::{CoverageState, PairCoverage};
-use crate::model::traffic::ConnectionTotals;
-use crate::model::{ConnectionKey, JobRank, Kind, QueuePair, RankIndex};
+use crate::model::profile::{ConnectionRow, CoverageState, PairCoverage, Traffic};
+use crate::model::traffic::{ConnectionTotals, Numbered};
+use crate::model::{ConnectionKey, ConnectionRanks, JobRank, Kind, Profile, QueuePair, RankIndex};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, Lid, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,8 +139,10 @@ impl View<'_> {
         let votes = self.own.votes();
         let is_control =
             votes.enveloped.iter().sum::<u64>() == 0 && self.own.starts() > 0 && self.own.unknown_starts == 0;
-        match self.own.continuity.missing_datagrams {
-            Some(missing) => (CoverageState::Complete, missing, 0),
+        let continuity = &self.own.continuity;
+        let before = if self.is_window { 0 } else { continuity.datagrams_before };
+        match continuity.missing_datagrams {
+            Some(missing) => (CoverageState::Complete, missing + before, 0),
             // Messages by which processes connect are sent again until they arrive.
             None if is_control => (CoverageState::Complete, 0, 0),
             None => (CoverageState::Unknown, 0, 0),
@@ -152,7 +154,12 @@ impl View<'_> {
 /// are unknown. Between two ports they may be of any two ranks there. Processes may have other ports: in a job, with one
 /// end's rank known, they may be of any pair of this rank; with a port of a job at one end, of any pair of its ranks; with
 /// ports of no job, of those whose LIDs may be of the same ports.
-pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pairs, identified: &mut Identified) {
+pub(super) fn mark_uncounted(
+    connections: &[Box<ConnectionTotals>],
+    paired: &Pairs,
+    is_window: bool,
+    identified: &mut Identified,
+) {
     if identified.jobs.is_empty() {
         return;
     }
@@ -163,15 +170,25 @@ pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pai
             if own.key.is_datagram() { Some(own.key.src_qp) } else { paired.partner(receiver).map(|(end, _)| end.qpn) };
         [ranks.ranks(own.key.src, sender).next(), ranks.ranks(own.key.dst, Some(own.key.dest_qp)).next()]
     };
+    mark_numbers_missing(connections, ends, is_window, identified);
+    // Storage has messages that look like some library's by chance.
+    let speaks = |own: &ConnectionTotals| {
+        let enveloped = own.votes().enveloped.iter().sum::<u64>();
+        enveloped > 0 && enveloped * 2 >= own.starts()
+    };
+    // Data of storage go the way back of messages that are of no library.
+    let answers_storage = |own: &ConnectionTotals| {
+        back(connections, &own.key, paired).is_some_and(|back| back.starts() > 0 && !speaks(back))
+    };
     let is_uncounted = |own: &ConnectionTotals, is_known: bool| {
-        let speaks = own.votes().enveloped.iter().sum::<u64>() > 0;
         // Too little of it was seen to say what it is; of storage whole messages were.
-        let is_dark = own.starts() == 0 && own.traffic.payload_bytes > 0;
+        let is_dark = own.starts() == 0 && own.traffic.payload_bytes > 0 && !answers_storage(own);
         let is_detected = identified.detection.form(&own.key).is_some();
         own.key.kind == Kind::Data
-            && (speaks && !(is_detected && is_known) || is_dark && !is_known && !own.key.is_datagram())
+            && (speaks(own) && !(is_detected && is_known) || is_dark && !is_known && !own.key.is_datagram())
     };
     let mut between: BTreeSet<(Endpoint, Endpoint)> = BTreeSet::new();
+    let mut foreign: BTreeSet<(Endpoint, Endpoint)> = BTreeSet::new();
     let mut of_rank: [BTreeSet<JobRank>; 2] = Default::default();
     let mut may_be: [BTreeSet<JobRank>; 2] = Default::default();
     let mut alike: BTreeSet<[Endpoint; 2]> = BTreeSet::new();
@@ -181,16 +198,33 @@ pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pai
             at_port.entry(port).or_default().insert(JobRank { job: row.job, rank: row.rank });
         }
     }
+    let mut unseen: BTreeSet<(JobRank, JobRank)> = BTreeSet::new();
+    let mut one_way: BTreeSet<(Endpoint, Endpoint)> = BTreeSet::new();
     for (own, job) in connections.iter().zip(&identified.job_of) {
         let [sender, receiver] = ends(own);
+        if !is_window && answers_what_was_not_captured(connections, own, paired) {
+            one_way.insert((own.key.dst, own.key.src));
+            let others = at_port.get(&own.key.src).into_iter().flatten();
+            let of_job = |other: &&JobRank| receiver.is_some_and(|own| own.job == other.job && own != **other);
+            unseen.extend(
+                receiver.into_iter().flat_map(|own| others.clone().filter(of_job).map(move |other| (own, *other))),
+            );
+        }
         if !is_uncounted(own, sender.is_some() && receiver.is_some()) {
             continue;
         }
-        between.insert((own.key.src, own.key.dst));
+        let ports = (own.key.src, own.key.dst);
+        // Without a rank at either end it may be of another program as well.
+        let may_be_foreign = sender.is_none() && receiver.is_none();
+        if may_be_foreign {
+            foreign.insert(ports)
+        } else {
+            between.insert(ports)
+        };
         match (sender, receiver) {
             (Some(sender), None) if *job == Some(sender.job) => _ = of_rank[0].insert(sender),
             (None, Some(receiver)) if *job == Some(receiver.job) => _ = of_rank[1].insert(receiver),
-            (None, None) => {
+            (None, None) if speaks(own) => {
                 let [from, to] = [own.key.src, own.key.dst].map(|port| at_port.get(&port));
                 match (from, to) {
                     (Some(from), None) => may_be[0].extend(from),
@@ -202,6 +236,15 @@ pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pai
             _ => {}
         }
     }
+    if let Some((from, to)) = one_way.first() {
+        let more = match one_way.len() - 1 {
+            0 => String::new(),
+            more => format!(", and between {more} more pairs of ports"),
+        };
+        identified.notes.push(format!(
+            "requests from {from} to {to} were answered and not captured{more}: what they carried is in no count; capture both directions of all ports"
+        ));
+    }
     let is_of = |own: &ConnectionTotals, ranks: &[BTreeSet<JobRank>; 2]| {
         let is_one = |(end, ranks): (Option<JobRank>, &BTreeSet<JobRank>)| end.is_some_and(|end| ranks.contains(&end));
         ranks.iter().any(|ranks| !ranks.is_empty()) && ends(own).into_iter().zip(ranks).any(is_one)
@@ -210,12 +253,96 @@ pub(super) fn mark_uncounted(connections: &[Box<ConnectionTotals>], paired: &Pai
         if job.is_none() {
             continue;
         }
-        if between.contains(&(own.key.src, own.key.dst)) || is_of(own, &of_rank) {
+        let ports = (own.key.src, own.key.dst);
+        let is_unseen = matches!(ends(own), [Some(src), Some(dst)] if unseen.contains(&(src, dst)));
+        if is_unseen || between.contains(&ports) || is_of(own, &of_rank) {
             coverage.state = coverage.state.max(CoverageState::Incomplete);
-        } else if is_of(own, &may_be) || alike.contains(&[own.key.src, own.key.dst].map(first_of_port)) {
+        } else if foreign.contains(&ports)
+            || is_of(own, &may_be)
+            || alike.contains(&[own.key.src, own.key.dst].map(first_of_port))
+        {
             coverage.state = coverage.state.max(CoverageState::Unknown);
         }
     }
+}
+
+/// `ob1` counts up before it sends (`mca_pml_ob1_send`).
+const FIRST_NUMBER: i64 = 1;
+
+/// Marks pairs of ranks of which messages are missing by the library's own numbers (`ob1`): it numbers what one process sends another,
+/// whichever queue pair and port carry it.
+fn mark_numbers_missing(
+    connections: &[Box<ConnectionTotals>],
+    ends: impl Fn(&ConnectionTotals) -> [Option<JobRank>; 2],
+    is_window: bool,
+    identified: &mut Identified,
+) {
+    let mut streams: BTreeMap<(JobRank, JobRank, u32), Vec<Numbered>> = BTreeMap::new();
+    let mut members: BTreeMap<(JobRank, JobRank), Vec<usize>> = BTreeMap::new();
+    for (at, own) in connections.iter().enumerate() {
+        let [Some(src), Some(dst)] = ends(own) else { continue };
+        members.entry((src, dst)).or_default().push(at);
+        for (context, numbered) in own.votes().numbered.iter() {
+            streams.entry((src, dst, *context)).or_default().push(*numbered);
+        }
+    }
+    let mut missing: BTreeMap<(JobRank, JobRank), u64> = BTreeMap::new();
+    for ((src, dst, _), parts) in streams {
+        let last = parts.iter().map(|part| part.last).max().unwrap_or(0);
+        // Numbers of several connections have one origin only where none has begun again from 0.
+        if parts.len() > 1 && last > i64::from(u16::MAX) {
+            continue;
+        }
+        let first = parts.iter().map(|part| part.first).min().unwrap_or(0);
+        let first = if is_window { first } else { first.min(FIRST_NUMBER) };
+        let sent = u64::try_from(last - first + 1).unwrap_or(0);
+        *missing.entry((src, dst)).or_default() += sent.saturating_sub(parts.iter().map(|part| part.messages).sum());
+    }
+    for (pair, missing) in missing.into_iter().filter(|(_, missing)| *missing > 0) {
+        let members = members.get(&pair).map_or(&[][..], Vec::as_slice);
+        let told: u64 = members.iter().map(|at| identified.coverage[*at].missing_messages).sum();
+        for (number, at) in members.iter().enumerate() {
+            let coverage = &mut identified.coverage[*at];
+            coverage.state = coverage.state.max(CoverageState::Incomplete);
+            if number == 0 {
+                coverage.missing_messages += missing.saturating_sub(told);
+            }
+        }
+    }
+}
+
+/// Marks pairs of ranks whose messages are longer than the payload between them: data of them went another way, through a port that was
+/// not captured, or on a connection whose ranks are unknown.
+pub fn mark_unseen_payload(profile: &mut Profile) {
+    let ranks = RankIndex::of(profile);
+    let pair = |row: &ConnectionRow| {
+        let ConnectionRanks { job, src, dst } = ranks.connection(row);
+        Some((job?, src?, dst?)).filter(|_| row.kind == Kind::Data)
+    };
+    let mut sums: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+    for (row, pair) in profile.connections.iter().filter_map(|row| Some((row, pair(row)?))) {
+        let Traffic { p2p_mpi_bytes, collective_mpi_bytes, payload_bytes, .. } = row.traffic;
+        let sum = sums.entry(pair).or_default();
+        sum.0 = sum.0.saturating_add(p2p_mpi_bytes).saturating_add(collective_mpi_bytes);
+        sum.1 = sum.1.saturating_add(payload_bytes);
+    }
+    sums.retain(|_, (mpi_bytes, payload_bytes)| mpi_bytes > payload_bytes);
+    for row in &mut profile.connections {
+        if pair(row).is_some_and(|pair| sums.contains_key(&pair)) {
+            row.coverage.state = row.coverage.state.max(CoverageState::Incomplete);
+        }
+    }
+}
+
+/// It answers requests, and of the other direction nothing was captured.
+fn answers_what_was_not_captured(
+    connections: &[Box<ConnectionTotals>],
+    own: &ConnectionTotals,
+    paired: &Pairs,
+) -> bool {
+    let continuity = &own.continuity;
+    let answers = continuity.last_msn.is_some_and(|msn| msn > 0) || continuity.response_packets > 0;
+    own.key.kind == Kind::Data && answers && back(connections, &own.key, paired).is_none()
 }
 
 /// LIDs that one port may answer to: the subnet manager gives a port `2^LMC` of them, the first a multiple of that (IBTA

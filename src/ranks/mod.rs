@@ -25,6 +25,7 @@ mod pairs;
 mod processes;
 mod reading;
 
+pub use coverage::mark_unseen_payload;
 pub use detection::Detection;
 pub use pairs::{Evidence, Pairs, named, pair};
 
@@ -108,7 +109,7 @@ pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
         .filter_map(|row| Some((moved.actual(QueuePair { endpoint: row.src, qpn: row.qpn? }), row.starting_psn?)));
     let first_psns: BTreeMap<QueuePair, u32> = first_psns.collect();
     identified.coverage = coverage::coverage(connections, &first_psns, paired, &identified.detection, is_window);
-    coverage::mark_uncounted(connections, paired, &mut identified);
+    coverage::mark_uncounted(connections, paired, is_window, &mut identified);
     mark_doubts(&doubts, &mut identified);
     identified
 }

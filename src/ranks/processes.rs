@@ -161,6 +161,19 @@ fn workers(witnesses: &Witnesses<'_>, moved: &Moved) -> BTreeMap<(u64, Option<En
     workers
 }
 
+/// Jobs of `openib` of which an exchange stands at several ports with the same queue pair numbers and the same first PSNs, which are
+/// random: something has copied its packets, so that what is at another port is no rail.
+fn copied(exchanges: &[Exchange]) -> BTreeSet<u32> {
+    let mut ports: BTreeMap<_, BTreeSet<[Endpoint; 2]>> = BTreeMap::new();
+    for Exchange { requester, replier, first_psns, stated } in exchanges {
+        if let (Some(stated), (Some(first), Some(other))) = (stated, first_psns) {
+            let numbers = (stated.job, requester.qpn, replier.qpn, *first, *other);
+            ports.entry(numbers).or_default().insert([requester.endpoint, replier.endpoint]);
+        }
+    }
+    ports.into_iter().filter(|(_, ports)| ports.len() > 1).map(|((job, ..), _)| job).collect()
+}
+
 /// Times of the first and the last packet to each queue pair, nanoseconds since the epoch.
 type InUse = HashMap<QueuePair, (i64, i64), FixedState>;
 
@@ -178,19 +191,22 @@ fn in_use(connections: &[Box<ConnectionTotals>]) -> InUse {
 pub(super) fn named(witnesses: &Witnesses<'_>, exchanges: &[Exchange], moved: &Moved) -> Processes {
     let mut processes = Processes::default();
     workers(witnesses, moved).into_values().for_each(|own| processes.join_named(own));
-    let mut ranks: BTreeMap<(u32, u32), Vec<QueuePair>> = BTreeMap::new();
+    let copied = copied(exchanges);
+    let mut ranks: BTreeMap<(u32, u32, Option<Endpoint>), Vec<QueuePair>> = BTreeMap::new();
     for said in witnesses.introductions {
         let own = said.queue_pairs.iter().map(|&qpn| QueuePair { endpoint: said.from.endpoint, qpn });
         let own: Vec<QueuePair> = own.chain([said.from]).collect();
         if let (Some(job), Some(rank)) = (said.job, said.world_rank) {
-            ranks.entry((job, rank)).or_default().extend(&own);
+            ranks.entry((job, rank, None)).or_default().extend(&own);
         }
         processes.join_named(own);
     }
     for exchange in exchanges {
         if let Some(stated) = exchange.stated {
-            ranks.entry((stated.job, stated.requester)).or_default().push(exchange.requester);
-            ranks.entry((stated.job, stated.replier)).or_default().push(exchange.replier);
+            for (rank, end) in [(stated.requester, exchange.requester), (stated.replier, exchange.replier)] {
+                let port = copied.contains(&stated.job).then_some(end.endpoint);
+                ranks.entry((stated.job, rank, port)).or_default().push(end);
+            }
         }
     }
     ranks.into_values().for_each(|own| processes.join_named(own));

@@ -180,7 +180,7 @@ mod tests {
     fn connection(tags: &[u64]) -> ConnectionTotals {
         let mut seen = MpiSeen::default();
         for tag in tags.iter().flat_map(|tag| [*tag; 4]) {
-            let envelope = Envelope { matching: Matching::UcxTag(tag), length: Length::Stated(8) };
+            let envelope = Envelope { matching: Matching::UcxTag(tag), length: Length::Stated(8), sequence: None };
             seen.votes.start(Form::UcxVerbs, Some(envelope));
         }
         ConnectionTotals { mpi: Some(Box::new(seen)), ..super::super::tests::connection(17, 18, 40) }

@@ -94,6 +94,8 @@ struct Cell {
     bytes: u64,
     /// Its coverage is not complete.
     is_marked: bool,
+    /// Its coverage says that something is missing.
+    lacks_some: bool,
 }
 
 /// Who may be behind an end of a connection.
@@ -151,6 +153,7 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
             cell.messages += traffic.p2p_messages;
             cell.bytes += traffic.p2p_mpi_bytes;
             cell.is_marked |= row.coverage.state != CoverageState::Complete;
+            cell.lacks_some |= matches!(row.coverage.state, CoverageState::Incomplete | CoverageState::Sampled);
         }
         let jobs: BTreeSet<usize> = pairs.iter().map(|pair| pair.0).collect();
         if let [true_job] = jobs.into_iter().collect::<Vec<_>>()[..] {
@@ -243,9 +246,12 @@ impl Outcome {
                 self.captured_bytes += bytes;
                 self.right_bytes += cell.bytes.min(bytes);
                 if cell.messages >= messages && cell.bytes >= bytes {
+                    if scene.complete && cell.lacks_some {
+                        self.inexact.push(format!("job {job}: {src} -> {dst} is whole, and said to lack something"));
+                    }
                     continue;
                 }
-                let Cell { messages: own, bytes: own_bytes, is_marked } = cell;
+                let Cell { messages: own, bytes: own_bytes, is_marked, .. } = cell;
                 let text =
                     format!("job {job}: {src} -> {dst}: {own} messages, {own_bytes} bytes of {messages}, {bytes}");
                 if scene.complete {

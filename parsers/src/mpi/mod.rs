@@ -219,6 +219,8 @@ pub struct Envelope {
     pub matching: Matching,
     /// Where the length of the MPI message comes from.
     pub length: Length,
+    /// Its number, from 1 on, among all that its sender sends to this receiver on this communicator (`ob1`).
+    pub sequence: Option<u16>,
 }
 
 /// Sender and tag of a message as they stand on the wire.
@@ -338,12 +340,16 @@ fn head(form: Form, carrier: Carrier, first: &Payload<'_>) -> Option<Head> {
 /// payload. `payload` is all that was captured of the transport message, `message_bytes` its length on the wire. Ends early where the capture
 /// cut them.
 pub fn several(form: Form, payload: &[u8], message_bytes: u32) -> impl Iterator<Item = Envelope> + '_ {
-    let named =
-        |identity, data_bytes| Envelope { matching: Matching::Named(identity), length: Length::Stated(data_bytes) };
+    let named = |identity, data_bytes, sequence| Envelope {
+        matching: Matching::Named(identity),
+        length: Length::Stated(data_bytes),
+        sequence,
+    };
     let ob1 = (form == Form::Ob1).then(|| ob1_coalesced::parts(payload, message_bytes)).flatten();
-    let ob1 = ob1.into_iter().flatten().filter_map(move |part| Some(named(part.identity?, part.data_bytes)));
+    let ob1 =
+        ob1.into_iter().flatten().filter_map(move |part| Some(named(part.identity?, part.data_bytes, part.sequence)));
     let mvapich2 = (form == Form::Mvapich2).then(|| mvapich2::coalesced(payload, message_bytes));
-    ob1.chain(mvapich2.into_iter().flatten().map(move |part| named(part.identity, part.data_bytes)))
+    ob1.chain(mvapich2.into_iter().flatten().map(move |part| named(part.identity, part.data_bytes, None)))
 }
 
 /// The `N` bytes at `offset`, if they were captured.
@@ -403,9 +409,9 @@ mod tests {
 
     #[test]
     fn several_lists_the_messages_of_both_forms() {
-        let named = |tag, bytes| {
+        let named = |tag, bytes, sequence| {
             let identity = Identity { rank: 1, context: 0, tag, world: true, collective: false };
-            Envelope { matching: Matching::Named(identity), length: Length::Stated(bytes) }
+            Envelope { matching: Matching::Named(identity), length: Length::Stated(bytes), sequence }
         };
         let mut payload = Vec::from([0x20, 0, 0, 0, 2]);
         for tag in [5, 6] {
@@ -414,7 +420,7 @@ mod tests {
         }
         let head = recognise(Carrier::Send, &Payload::whole(&payload), None).unwrap();
         assert_eq!((head.form, head.part), (Form::Ob1, Part::Several));
-        assert_eq!(several(head.form, &payload, 61).collect::<Vec<_>>(), [named(5, 2), named(6, 2)]);
+        assert_eq!(several(head.form, &payload, 61).collect::<Vec<_>>(), [named(5, 2, Some(9)), named(6, 2, Some(9))]);
 
         let mut payload = Vec::new();
         for tag in [5u8, 6] {
@@ -424,7 +430,7 @@ mod tests {
         }
         let head = recognise(Carrier::Send, &Payload::whole(&payload), None).unwrap();
         assert_eq!((head.form, head.part), (Form::Mvapich2, Part::Several));
-        assert_eq!(several(head.form, &payload, 84).collect::<Vec<_>>(), [named(5, 2), named(6, 2)]);
+        assert_eq!(several(head.form, &payload, 84).collect::<Vec<_>>(), [named(5, 2, None), named(6, 2, None)]);
         assert_eq!(several(Form::Rxm, &payload, 84).count(), 0);
     }
 

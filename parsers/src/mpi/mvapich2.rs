@@ -236,7 +236,7 @@ const fn start(
     name: Option<Name>,
     address: u64,
 ) -> Part {
-    let envelope = Envelope { matching: Matching::Named(identity), length: Length::Stated(data_bytes) };
+    let envelope = Envelope { matching: Matching::Named(identity), length: Length::Stated(data_bytes), sequence: None };
     let (memory, done) = if address == 0 { (None, None) } else { (Some((address, 0)), name) };
     Part::Start(Start { envelope, protocol, header_bytes, name, memory, done })
 }
@@ -535,7 +535,7 @@ mod tests {
     }
 
     fn started(protocol: Protocol, bytes: u64, header_bytes: u32, name: Option<Name>, address: u64) -> Part {
-        let envelope = Envelope { matching: Matching::Named(IDENTITY), length: Length::Stated(bytes) };
+        let envelope = Envelope { matching: Matching::Named(IDENTITY), length: Length::Stated(bytes), sequence: None };
         let memory = (address != 0).then_some((address, 0));
         Part::Start(Start { envelope, protocol, header_bytes, name, memory, done: memory.and(name) })
     }

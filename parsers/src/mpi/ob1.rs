@@ -193,15 +193,16 @@ impl<'a> Header<'a> {
         let tag = tag.unwrap_or(0);
         let identity = Identity { rank: rank.cast_unsigned(), context, tag, world: context == 0, collective: tag < 0 };
         let matching = Matching::Named(identity);
+        let sequence = self.field(16).map(u16::from_le_bytes);
         if is_short {
-            let envelope = Envelope { matching, length: Length::NotCaptured };
+            let envelope = Envelope { matching, length: Length::NotCaptured, sequence };
             let protocol = if self.kind == MATCH { Protocol::Eager } else { Protocol::Rendezvous };
             return Some(Start { envelope, protocol, header_bytes: 0, name: None, memory: None, done: None });
         }
         if self.kind == MATCH {
             let match_bytes = if self.is_big_endian() { MATCH_PADDED_BYTES } else { MATCH_BYTES };
             let header_bytes = match_bytes + footer_bytes;
-            let envelope = Envelope { matching, length: Length::Beyond(header_bytes) };
+            let envelope = Envelope { matching, length: Length::Beyond(header_bytes), sequence };
             let protocol = Protocol::Eager;
             return Some(Start { envelope, protocol, header_bytes, name: None, memory: None, done: None });
         }
@@ -213,7 +214,7 @@ impl<'a> Header<'a> {
             (message_bytes.unwrap_or(RGET_BYTES + footer_bytes), self.offered(stated_bytes))
         };
         Some(Start {
-            envelope: Envelope { matching, length: Length::Stated(stated_bytes) },
+            envelope: Envelope { matching, length: Length::Stated(stated_bytes), sequence },
             protocol: Protocol::Rendezvous,
             header_bytes,
             name: self.long(28).map(Name::Request),
@@ -312,16 +313,17 @@ mod tests {
         }
     }
 
-    fn eager(rank: u32, tag: i32, length: Length, header_bytes: u32) -> Part {
+    fn eager((rank, tag, sequence): (u32, i32, u16), length: Length, header_bytes: u32) -> Part {
         let identity = Identity { rank, context: 0, tag, world: true, collective: tag < 0 };
-        let envelope = Envelope { matching: Matching::Named(identity), length };
+        let envelope = Envelope { matching: Matching::Named(identity), length, sequence: Some(sequence) };
         let protocol = Protocol::Eager;
         Part::Start(Start { envelope, protocol, header_bytes, name: None, memory: None, done: None })
     }
 
     fn asked(header_bytes: u32, memory: Option<(u64, u64)>) -> Part {
         let identity = Identity { rank: 3, context: 0, tag: -12, world: true, collective: true };
-        let envelope = Envelope { matching: Matching::Named(identity), length: Length::Stated(1_048_576) };
+        let envelope =
+            Envelope { matching: Matching::Named(identity), length: Length::Stated(1_048_576), sequence: Some(9) };
         let name = Some(Name::Request(REQUEST));
         let done = memory.map(|_| Name::Fragment(FRAGMENT));
         Part::Start(Start { envelope, protocol: Protocol::Rendezvous, header_bytes, name, memory, done })
@@ -337,7 +339,7 @@ mod tests {
     fn match_of_the_recorded_runs() {
         // wire-formats, recorded: rank 1, tag 6, sequence 13.
         let payload = [0x41, 0, 0, 0, 0x41, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0x0d, 0, 0xAA, 0xBB];
-        assert_eq!(whole(&payload), Some(eager(1, 6, Length::Beyond(18), 18)));
+        assert_eq!(whole(&payload), Some(eager((1, 6, 13), Length::Beyond(18), 18)));
         assert_eq!(send(&payload, None), whole(&payload), "the length is not needed");
         assert_eq!(start(whole(&payload)).envelope.length.of(payload.len() as u64), 2);
     }
@@ -438,7 +440,7 @@ mod tests {
         payload.extend([7; 10]);
         let mut payload = ring(payload);
         let dma_bytes = payload.len() as u32;
-        let expected = Some(eager(1, 5, Length::Stated(10), 22));
+        let expected = Some(eager((1, 5, 9), Length::Stated(10), 22));
         assert_eq!(eager_rdma(&payload, dma_bytes), expected);
         *payload.last_mut().unwrap() = 0;
         assert_eq!(eager_rdma(&payload, dma_bytes), None);
@@ -468,10 +470,10 @@ mod tests {
     fn headers_may_be_big_endian() {
         let mut payload = Vec::from([MATCH, 0, 0, 0, MATCH, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0x0d, 0, 0]);
         payload.extend([0xAB; 5]);
-        assert_eq!(whole(&payload), Some(eager(1, 6, Length::Beyond(20), 20)));
+        assert_eq!(whole(&payload), Some(eager((1, 6, 13), Length::Beyond(20), 20)));
         assert_eq!(start(whole(&payload)).envelope.length.of(25), 5);
         let dma_bytes = payload.len() as u32 + 4;
-        assert_eq!(eager_rdma(&ring(payload), dma_bytes), Some(eager(1, 6, Length::Stated(5), 24)));
+        assert_eq!(eager_rdma(&ring(payload), dma_bytes), Some(eager((1, 6, 13), Length::Stated(5), 24)));
 
         let mut payload = Vec::from([RNDV, 0, 0, 0, RNDV, 2 | 8, 0, 0]);
         payload.extend(3i32.to_be_bytes());

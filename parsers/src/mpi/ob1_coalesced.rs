@@ -21,6 +21,8 @@ const RGET: u8 = 0x43;
 const PML_LAST: u8 = 0x49;
 /// Bytes of a RNDV or RGET header up to and with the length of the message.
 const LENGTH_AT: usize = 16;
+/// Bytes of a PML header before the number of the message.
+const SEQUENCE_AT: usize = 12;
 
 /// One message of a coalesced SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct Part {
     pub identity: Option<Identity>,
     /// Length of the MPI message in bytes, where `identity` is there.
     pub data_bytes: u64,
+    /// Number of the message, where `identity` is there.
+    pub sequence: Option<u16>,
 }
 
 /// The messages of a coalesced SEND, in their order.
@@ -104,7 +108,11 @@ impl Parts<'_> {
             return None;
         }
         self.next = offset.checked_add(allocated as usize)?;
-        Some(Part { offset, tag, size_bytes, identity, data_bytes })
+        let sequence = match identity {
+            Some(_) => Some(u16::from_le_bytes(bytes(self.payload, offset.checked_add(SEQUENCE_AT)?)?)),
+            None => None,
+        };
+        Some(Part { offset, tag, size_bytes, identity, data_bytes, sequence })
     }
 
     fn identity(&self, offset: usize) -> Option<Identity> {

@@ -149,7 +149,7 @@ impl Rxm {
         memory: Option<(u64, u64)>,
     ) -> Part {
         let matching = Matching::OfiTag(self.tag, self.cq_data);
-        let envelope = Envelope { matching, length: Length::Stated(self.size_bytes) };
+        let envelope = Envelope { matching, length: Length::Stated(self.size_bytes), sequence: None };
         // What says that the data were READ repeats the number.
         let done = if memory.is_some() { name } else { None };
         Part::Start(Start { envelope, protocol, header_bytes, name, memory, done })
@@ -272,7 +272,8 @@ mod tests {
             "02000100 00000200 0000040000000000 0100000000000000 0900000000000000"
             "00746a5e45560000 0000040000000000 1908000000000000"
         );
-        let envelope = Envelope { matching: Matching::OfiTag(9, Some(1)), length: Length::Stated(262_144) };
+        let envelope =
+            Envelope { matching: Matching::OfiTag(9, Some(1)), length: Length::Stated(262_144), sequence: None };
         let name = Some(Name::Request(3));
         // The receiver's READ names this address and length.
         let memory = Some((0x5645_5E6A_7400, 262_144));
@@ -292,7 +293,8 @@ mod tests {
     #[test]
     fn parts_by_control_type() {
         let start = |name| {
-            let envelope = Envelope { matching: Matching::OfiTag(7, Some(3)), length: Length::Stated(5) };
+            let envelope =
+                Envelope { matching: Matching::OfiTag(7, Some(3)), length: Length::Stated(5), sequence: None };
             Some(Part::Start(Start {
                 envelope,
                 protocol: Protocol::Eager,

@@ -104,7 +104,7 @@ fn message(id_byte: u8, rest: &[u8], transport_bytes: u32, payload: &Payload<'_>
     let id = id_byte & 0x1F;
     let long = |at| bytes(rest, at).map(u64::from_le_bytes);
     let start = |tag, protocol, length, header_bytes, name| {
-        let envelope = Envelope { matching: Matching::UcxTag(tag), length };
+        let envelope = Envelope { matching: Matching::UcxTag(tag), length, sequence: None };
         Part::Start(Start { envelope, protocol, header_bytes, name, memory: None, done: None })
     };
     let whole = |protocol, header_bytes, name| {
@@ -164,7 +164,7 @@ fn rts(rest: &[u8], is_cut: bool) -> Option<Part> {
     let long = |at| bytes(rest, at).map(u64::from_le_bytes);
     let start = |tag, request, address, length| {
         Part::Start(Start {
-            envelope: Envelope { matching: Matching::UcxTag(tag), length },
+            envelope: Envelope { matching: Matching::UcxTag(tag), length, sequence: None },
             protocol: Protocol::Rendezvous,
             header_bytes: u32::MAX,
             name: Some(Name::Request(request)),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     fn tagged(protocol: Protocol, length: Length, header_bytes: u32, name: Option<Name>) -> Start {
-        let envelope = Envelope { matching: Matching::UcxTag(TAG), length };
+        let envelope = Envelope { matching: Matching::UcxTag(TAG), length, sequence: None };
         Start { envelope, protocol, header_bytes, name, memory: None, done: None }
     }
 
@@ -303,7 +303,11 @@ mod tests {
 
     fn ready(tag: u64, request: u64, address: u64, length_bytes: u64) -> Part {
         Part::Start(Start {
-            envelope: Envelope { matching: Matching::UcxTag(tag), length: Length::Stated(length_bytes) },
+            envelope: Envelope {
+                matching: Matching::UcxTag(tag),
+                length: Length::Stated(length_bytes),
+                sequence: None,
+            },
             protocol: Protocol::Rendezvous,
             header_bytes: u32::MAX,
             name: Some(Name::Request(request)),
