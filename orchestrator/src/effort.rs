@@ -1,6 +1,7 @@
 //! What all work on a run needs: the configuration, the way to the nodes, and how long it may take.
 
-use crate::config::{Config, Owner};
+use crate::config::Config;
+use crate::folder::Ids;
 use crate::journal::now_ns;
 use crate::manifest::{CommandRun, Exchange};
 use crate::remote::process::Node;
@@ -129,6 +130,19 @@ impl<'a> Effort<'a> {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// Whom files of the run belong to in the end, by the numbers that names have here.
+    pub(crate) fn owner(&self) -> Result<Option<Ids>, Refusal> {
+        let Some(owner) = &self.config.capture.owner else { return Ok(None) };
+        let number = |text: &str| {
+            let found = text.trim().parse().map_err(|_| format!("capture.owner: {owner} is unknown here: {text}"));
+            found as Result<u32, Refusal>
+        };
+        let user = number(&self.here(&["/usr/bin/id", "-u", "--", &owner.user])?)?;
+        let Some(group) = &owner.group else { return Ok(Some((user, None))) };
+        let line = self.here(&["/usr/bin/getent", "group", group])?;
+        Ok(Some((user, Some(number(line.split(':').nth(2).unwrap_or_default())?))))
+    }
+
     /// Refuses a folder here with less than so many bytes free.
     pub(crate) fn room_here(&self, folder: &Path, bytes: u64) -> Result<(), Refusal> {
         room("here", folder, bytes, &self.here(&room_argv(&folder.to_string_lossy()))?)
@@ -147,15 +161,6 @@ impl<'a> Effort<'a> {
 /// The commands that were noted down so far.
 pub(crate) fn taken(ran: &Mutex<Vec<CommandRun>>) -> Vec<CommandRun> {
     std::mem::take(&mut ran.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// Arguments of `chown` before the files.
-pub(crate) fn chown_argv(owner: &Owner) -> [String; 3] {
-    let name = match &owner.group {
-        Some(group) => format!("{}:{group}", owner.user),
-        None => owner.user.clone(),
-    };
-    ["/bin/chown".to_owned(), "--".to_owned(), name]
 }
 
 fn room_argv(folder: &str) -> [&str; 6] {

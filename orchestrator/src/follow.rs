@@ -4,10 +4,7 @@ use crate::config::{After, Config};
 use crate::remote::quote;
 use crate::remote::{RemoteError, Runner, printable};
 use crate::undo::Undone;
-use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Starting something takes no longer.
@@ -31,14 +28,6 @@ pub enum FollowError {
         status: i32,
         /// What it said.
         said: String,
-    },
-    /// The script of the batch job.
-    #[error("{}: {source}", path.display())]
-    Script {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
     },
 }
 
@@ -80,20 +69,20 @@ fn in_batch(
         return Ok(None);
     }
     let words = analyze(config, &files, Some(manifest), &folder.join("job.ibp"));
-    let path = folder.join("analyze.sh");
-    let line = quote::join(words.iter().map(String::as_str));
-    let failed = |source| FollowError::Script { path: path.clone(), source };
-    let mut script =
-        fs::File::options().write(true).create(true).truncate(true).mode(0o700).open(&path).map_err(failed)?;
-    script.write_all(format!("#!/bin/sh\nexec {line}\n").as_bytes()).map_err(failed)?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let mut argv = vec![
         text(&config.tools.sbatch),
         "--parsable".to_owned(),
         format!("--output={}", text(&folder.join("analyze.log"))),
     ];
+    // The folder is its owner's: who writes there as root may be led elsewhere by a link.
+    if let Some(owner) = &config.capture.owner {
+        argv.push(format!("--uid={}", owner.user));
+        argv.extend(owner.group.iter().map(|group| format!("--gid={group}")));
+    }
     argv.extend(config.analyze.sbatch.iter().cloned());
-    argv.push(text(&path));
+    // No script in the folder: its owner could write another one before it is read.
+    argv.push(format!("--wrap=exec {}", quote::join(words.iter().map(String::as_str))));
     let said = succeed(runner, None, &argv)?;
     Ok(Some(format!("analysis submitted as job {said}")))
 }
@@ -121,7 +110,7 @@ mod tests {
     use crate::journal::Fetched;
     use crate::remote::Output;
     use crate::undo::Capture;
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::fs;
     use std::sync::Mutex;
     use std::time::Duration;
 
@@ -167,17 +156,13 @@ mod tests {
         let (node, argv) = &calls[0];
         let ends = ["/usr/local/bin/ibscope", "analyze", "/var/tmp/c.pcap", "-o", "/var/tmp/c.ibp"];
         assert!(node.as_deref() == Some("sink1") && argv.ends_with(&ends.map(str::to_owned)), "{argv:?}");
-        let script = folder.path().join("analyze.sh");
-        assert_eq!(calls[1].1.last().map(Path::new), Some(script.as_path()));
-        assert_eq!(fs::metadata(&script).unwrap().permissions().mode() & 0o777, 0o700);
-        let text = fs::read_to_string(&script).unwrap();
         let at = |name: &str| format!("'{}'", folder.path().join(name).display());
         let capture = at("it's a sink.pcap").replace("it's", r"it'\''s");
         let line = format!(
-            "exec '/usr/local/bin/ibscope' 'analyze' {capture} '--manifest' {} '-o' {}\n",
+            "exec '/usr/local/bin/ibscope' 'analyze' {capture} '--manifest' {} '-o' {}",
             at("manifest.json"),
             at("job.ibp")
         );
-        assert_eq!(text, format!("#!/bin/sh\n{line}"));
+        assert_eq!(calls[1].1.last(), Some(&format!("--wrap={line}")));
     }
 }

@@ -7,6 +7,7 @@ pub mod capture;
 pub mod config;
 mod effort;
 pub mod fabric;
+pub mod folder;
 pub mod follow;
 pub mod guid;
 pub mod hook;

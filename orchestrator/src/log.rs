@@ -1,10 +1,10 @@
 //! What the hooks tell: a line in the log file and one for the system's log, because a hook has no terminal.
 
+use crate::folder::Folder;
 use crate::remote::printable;
 use crate::stamp;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +39,10 @@ impl Log {
     /// A log into these, as far as they can be opened. `about` stands in front of every line.
     pub fn open(file: Option<&Path>, syslog: bool, about: &str) -> Self {
         let syslog = syslog.then(|| connected(Path::new(SYSLOG))).flatten();
-        let open = |path| OpenOptions::new().create(true).append(true).mode(0o600).open(path).ok().map(Arc::new);
+        let open = |path| {
+            let (folder, name) = Folder::of(path).ok()?;
+            folder.append_or_create(name, 0o600).ok().map(Arc::new)
+        };
         Self { file: file.and_then(open), syslog, about: about.to_owned() }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::effort::{self, Effort, Refusal};
+use crate::folder::Folder;
 use crate::journal::{Entry, JobLock, Journal, JournalError, PlanLock, State, now_ns};
 use crate::manifest::CommandRun;
 use crate::plan::Plan;
@@ -10,9 +11,6 @@ use crate::remote::{Files, parallel};
 use crate::step::{CaptureStep, HostfileStep, MirrorStep, Step};
 use crate::undo::{self, Captures, Undone};
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
@@ -109,7 +107,7 @@ pub fn claim(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant
     let mut lock = state.lock_job(job_id, deadline)?;
     let mut earlier = Vec::new();
     for kept in state.journals()?.into_iter().filter(|kept| kept.job_id == job_id) {
-        let Some(journal) = State::reopen(&kept.path, lock)? else {
+        let Some(journal) = state.reopen(&kept.path, lock)? else {
             lock = state.lock_job(job_id, deadline)?;
             continue;
         };
@@ -310,16 +308,9 @@ fn mirror(effort: Effort<'_>, step: &MirrorStep) -> Result<(), Refusal> {
 
 /// A hostfile is for the job's user to read, and holds nothing that others may not know.
 fn hostfile(step: &HostfileStep) -> Result<(), Refusal> {
-    let mut beside = step.path.clone().into_os_string();
-    beside.push(".new");
     let write = || {
-        // Left by a run that was killed right here.
-        let _ = fs::remove_file(&beside);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&beside)?;
-        file.set_permissions(fs::Permissions::from_mode(0o644))?;
-        file.write_all(hostfile_text(step).as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&beside, &step.path)
+        let (folder, name) = Folder::of(&step.path)?;
+        folder.put(name, hostfile_text(step).as_bytes(), 0o644, None)
     };
     write().map_err(|error| {
         format!("the hostfile {} cannot be written: {error}; check sinks.hostfile_directory", step.path.display())

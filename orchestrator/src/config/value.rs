@@ -5,7 +5,7 @@ use crate::name;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::path::{Component, Path, PathBuf};
 
 /// Where a command runs.
@@ -42,6 +42,15 @@ pub struct Owner {
     pub user: String,
     /// The group; the one it has anyway without it.
     pub group: Option<String>,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.group {
+            Some(group) => write!(f, "{}:{group}", self.user),
+            None => f.write_str(&self.user),
+        }
+    }
 }
 
 impl TryFrom<String> for Owner {

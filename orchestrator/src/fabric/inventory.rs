@@ -2,13 +2,13 @@
 
 use super::cables::Cables;
 use super::nodes::{Node, Port};
+use crate::folder::Folder;
 use ibscope_parsers::tools::NodeKind;
 use ibscope_parsers::tools::ibstat::{CaPort, LinkLayer, PortState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::ffi::OsStr;
+use std::io;
 use std::path::Path;
 
 /// Name of the file in the state folder.
@@ -36,20 +36,13 @@ struct Known {
 impl Inventory {
     /// Reads the one of a state folder. It saves time only: one that is not there or cannot be read is empty, and nodes are asked.
     pub fn read(state_dir: &Path) -> Self {
-        fs::read(state_dir.join(FILE)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+        let bytes = Folder::open(state_dir).and_then(|folder| folder.bytes(FILE));
+        bytes.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
     }
 
     /// Writes it into a state folder that is there, in one step.
     pub fn write(&self, state_dir: &Path) -> io::Result<()> {
-        // Two jobs may do so at once.
-        let beside = state_dir.join(format!("{FILE}.{}", std::process::id()));
-        let written = || {
-            let _ = fs::remove_file(&beside);
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-            file.write_all(&serde_json::to_vec(self)?)?;
-            fs::rename(&beside, state_dir.join(FILE))
-        };
-        written().inspect_err(|_| drop(fs::remove_file(&beside)))
+        Folder::open(state_dir)?.put(OsStr::new(FILE), &serde_json::to_vec(self)?, 0o600, None)
     }
 
     /// Whether a node has been asked before.

@@ -11,10 +11,10 @@ pub(crate) use entry::now_ns;
 pub use entry::{Clock, Ended, Entry, Fetched, Phase, Progress, Record, VERSION};
 pub use state::{JobLock, Kept, PlanLock, State};
 
+use crate::folder::Folder;
 use crate::plan::Plan;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -83,17 +83,13 @@ struct Inner {
 
 impl Journal {
     /// A journal for a plan of which nothing is done yet.
-    fn create(path: PathBuf, plan: Plan, opened_ns: i64, lock: JobLock) -> Result<Self, JournalError> {
+    fn create(folder: &Folder, name: &str, plan: Plan, opened_ns: i64, lock: JobLock) -> Result<Self, JournalError> {
+        let path = folder.path().join(name);
         let failed = |what| JournalError::file(&path, what);
         let entry = Entry::Opened { version: VERSION, at_ns: opened_ns, plan: Box::new(plan.clone()) };
-        let mut file = OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed("the journal cannot be created"))?;
+        let mut file = folder.create(name, 0o600).map_err(failed("the journal cannot be created"))?;
         append(&mut file, &entry).map_err(failed("the journal cannot be written"))?;
-        sync_folder(&path).map_err(failed("the folder cannot be synced"))?;
+        folder.sync().map_err(failed("the folder cannot be synced"))?;
         let record = Record::opened(entry).map(|(record, _)| record).ok_or_else(|| broken(&path, 1, "no opening"))?;
         Ok(Self {
             path,
@@ -106,15 +102,16 @@ impl Journal {
     }
 
     /// Goes on with a journal; none where nothing stands in it, so that nothing was done.
-    fn reopen(path: PathBuf, lock: JobLock) -> Result<Option<Self>, JournalError> {
-        let failed = |what| JournalError::file(&path, what);
-        let text = fs::read(&path).map_err(failed("the journal cannot be read"))?;
-        let Some((record, used)) = read(&path, &text)? else { return Ok(None) };
-        let file = OpenOptions::new().append(true).open(&path).map_err(failed("the journal cannot be opened"))?;
+    fn reopen(folder: &Folder, path: &Path, lock: JobLock) -> Result<Option<Self>, JournalError> {
+        let failed = |what| JournalError::file(path, what);
+        let name = path.file_name().unwrap_or_default();
+        let text = folder.bytes(name).map_err(failed("the journal cannot be read"))?;
+        let Some((record, used)) = read(path, &text)? else { return Ok(None) };
+        let file = folder.append(name).map_err(failed("the journal cannot be opened"))?;
         file.set_len(used as u64).map_err(failed("the journal's last line cannot be dropped"))?;
         let (plan, opened_ns) = (record.plan.clone(), record.opened_ns);
         Ok(Some(Self {
-            path,
+            path: path.to_owned(),
             plan,
             opened_ns,
             is_reopened: true,
@@ -176,10 +173,6 @@ fn append(file: &mut File, entry: &Entry) -> io::Result<()> {
     line.push(b'\n');
     file.write_all(&line)?;
     file.sync_data()
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
 fn broken(path: &Path, line: usize, what: impl Into<String>) -> JournalError {

@@ -1,33 +1,38 @@
 //! The state folder: the journals of all runs and the locks that keep hooks out of each other's way.
 
 use super::{Journal, JournalError, Phase, Record, now_ns, read};
+use crate::folder::Folder;
 use crate::plan::Plan;
 use crate::step::Step;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Journals of closed runs that are kept, for people to look at.
 const MOST_CLOSED: usize = 200;
 
-/// A state folder.
+/// A state folder, in which nobody but root and we can write: what a journal says is done as root.
 #[derive(Clone, Debug)]
 pub struct State {
-    folder: PathBuf,
+    folder: Arc<Folder>,
+    closed: Arc<Folder>,
 }
 
 /// A lock on a job: nobody else starts or undoes it. The system takes it back from who dies.
 pub struct JobLock {
-    path: PathBuf,
+    folder: Arc<Folder>,
+    name: String,
     _file: File,
 }
 
 impl Drop for JobLock {
     fn drop(&mut self) {
         // While it is still locked, so that nobody else has it: who waits for it sees that the file is gone, and makes a new one.
-        let _ = fs::remove_file(&self.path);
+        let _ = self.folder.remove(&self.name);
     }
 }
 
@@ -55,34 +60,30 @@ pub struct Kept {
 impl State {
     /// The folder is made where it is not there.
     pub fn open(folder: &Path) -> Result<Self, JournalError> {
-        let state = Self { folder: folder.to_owned() };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(state.closed())
-            .map_err(JournalError::file(folder, "the state folder cannot be made"))?;
-        Ok(state)
-    }
-
-    fn closed(&self) -> PathBuf {
-        self.folder.join("closed")
+        let make = || {
+            let state = Folder::make(folder, 0o700)?;
+            let closed = state.inside(OsStr::new("closed"), 0o700, None)?;
+            Ok(Self { folder: Arc::new(state), closed: Arc::new(closed) })
+        };
+        make().map_err(JournalError::file(folder, "the state folder cannot be used"))
     }
 
     /// Waits until nobody else works on the job.
     pub fn lock_job(&self, job_id: u32, deadline: Instant) -> Result<JobLock, JournalError> {
-        let path = self.folder.join(format!("job-{job_id}.lock"));
+        let name = format!("job-{job_id}.lock");
         loop {
-            let file = wait_for(&path, &format!("job {job_id}"), deadline)?;
+            let file = wait_for(&self.folder, &name, &format!("job {job_id}"), deadline)?;
+            let there = self.folder.read(&name).and_then(|there| there.metadata());
             // Whoever had it before has deleted it.
-            if fs::metadata(&path).is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino())) {
-                return Ok(JobLock { path, _file: file });
+            if there.is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino())) {
+                return Ok(JobLock { folder: self.folder.clone(), name, _file: file });
             }
         }
     }
 
     /// Waits until nobody else plans.
     pub fn lock_plan(&self, deadline: Instant) -> Result<PlanLock, JournalError> {
-        let file = wait_for(&self.folder.join("plan.lock"), "the choice of sinks", deadline)?;
+        let file = wait_for(&self.folder, "plan.lock", "the choice of sinks", deadline)?;
         let (mut others, mut problems) = (Vec::new(), Vec::new());
         for kept in self.journals()? {
             match kept.record {
@@ -100,14 +101,16 @@ impl State {
 
     /// Journals of runs that are closed, the oldest first.
     pub fn closed_journals(&self) -> Result<Vec<Kept>, JournalError> {
-        list(&self.closed())
+        list(&self.closed)
     }
 
     /// Goes on with a journal; one in which nothing stands is deleted.
-    pub(crate) fn reopen(path: &Path, lock: JobLock) -> Result<Option<Journal>, JournalError> {
-        let journal = Journal::reopen(path.to_owned(), lock)?;
+    pub(crate) fn reopen(&self, path: &Path, lock: JobLock) -> Result<Option<Journal>, JournalError> {
+        let journal = Journal::reopen(&self.folder, path, lock)?;
         if journal.is_none() {
-            fs::remove_file(path).map_err(JournalError::file(path, "the empty journal cannot be deleted"))?;
+            self.folder
+                .remove(name_of(path))
+                .map_err(JournalError::file(path, "the empty journal cannot be deleted"))?;
         }
         Ok(journal)
     }
@@ -115,12 +118,11 @@ impl State {
     /// Puts a journal to the closed ones.
     pub(crate) fn put_away(&self, path: &Path) -> Result<(), JournalError> {
         let failed = || JournalError::file(path, "the journal cannot be put to the closed ones");
-        let name = path.file_name().unwrap_or_default();
-        fs::rename(path, self.closed().join(name)).map_err(failed())?;
+        self.folder.rename_into(name_of(path), &self.closed).map_err(failed())?;
         let closed = self.closed_journals()?;
         for kept in closed.iter().take(closed.len().saturating_sub(MOST_CLOSED)) {
             // Somebody else may be doing the same.
-            let _ = fs::remove_file(&kept.path);
+            let _ = self.closed.remove(name_of(&kept.path));
         }
         Ok(())
     }
@@ -130,20 +132,19 @@ impl PlanLock {
     /// Opens the journal of a run; others may plan from then on.
     pub(crate) fn create(self, plan: Plan, lock: JobLock) -> Result<Journal, JournalError> {
         let opened_ns = now_ns();
-        let path = self.state.folder.join(format!("job-{}-{opened_ns}.journal", plan.job.id));
-        Journal::create(path, plan, opened_ns, lock)
+        let name = format!("job-{}-{opened_ns}.journal", plan.job.id);
+        Journal::create(&self.state.folder, &name, plan, opened_ns, lock)
     }
 }
 
-fn wait_for(path: &Path, what: &str, deadline: Instant) -> Result<File, JournalError> {
+fn name_of(path: &Path) -> &OsStr {
+    path.file_name().unwrap_or_default()
+}
+
+fn wait_for(folder: &Folder, name: &str, what: &str, deadline: Instant) -> Result<File, JournalError> {
     let began = Instant::now();
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .map_err(JournalError::file(path, "the lock cannot be opened"))?;
+    let path = &folder.path().join(name);
+    let file = folder.append_or_create(name, 0o600).map_err(JournalError::file(path, "the lock cannot be opened"))?;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
@@ -157,17 +158,16 @@ fn wait_for(path: &Path, what: &str, deadline: Instant) -> Result<File, JournalE
     }
 }
 
-fn list(folder: &Path) -> Result<Vec<Kept>, JournalError> {
-    let failed = || JournalError::file(folder, "the state folder cannot be read");
+fn list(folder: &Folder) -> Result<Vec<Kept>, JournalError> {
+    let failed = || JournalError::file(folder.path(), "the state folder cannot be read");
     let mut names: Vec<(i64, u32, PathBuf)> = Vec::new();
-    for item in fs::read_dir(folder).map_err(failed())? {
-        let path = item.map_err(failed())?.path();
-        if let Some((job_id, opened_ns)) = path.file_name().and_then(|name| named(name.to_str()?)) {
-            names.push((opened_ns, job_id, path));
+    for name in folder.names().map_err(failed())? {
+        if let Some((job_id, opened_ns)) = name.to_str().and_then(named) {
+            names.push((opened_ns, job_id, folder.path().join(name)));
         }
     }
     names.sort();
-    let kept = names.into_iter().filter_map(|(_, job_id, path)| match fs::read(&path) {
+    let kept = names.into_iter().filter_map(|(_, job_id, path)| match folder.bytes(name_of(&path)) {
         Ok(text) => Some(Kept { job_id, record: read(&path, &text).map(|read| read.map(|(record, _)| record)), path }),
         // It was put away or deleted in the meantime.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,

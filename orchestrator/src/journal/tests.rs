@@ -1,6 +1,7 @@
 use super::*;
 use crate::step::{HostfileStep, Step};
 use proptest::prelude::*;
+use std::fs;
 use std::time::{Duration, Instant};
 
 fn plan() -> Plan {
@@ -54,7 +55,7 @@ fn a_line_that_was_cut_off_is_dropped() {
     let state = State::open(folder.path()).unwrap();
     let path = state.journals().unwrap().remove(0).path;
     fs::write(&path, &text[..text.len() - 3]).unwrap();
-    let journal = State::reopen(&path, state.lock_job(7, soon()).unwrap()).unwrap().unwrap();
+    let journal = state.reopen(&path, state.lock_job(7, soon()).unwrap()).unwrap().unwrap();
     journal.write(&Entry::Undoing { at_ns: 5 }).unwrap();
     let record = state.journals().unwrap().remove(0).record.unwrap().unwrap();
     assert_eq!((record.phase, &record.progress[1]), (Phase::Undoing, &Progress::Begun));

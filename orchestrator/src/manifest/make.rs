@@ -1,12 +1,12 @@
 //! A plan becomes a manifest, and a manifest a file.
 
 use super::{Capture, Manifest, ManifestError, Mirror, Port, VERSION};
+use crate::folder::{Folder, Ids};
 use crate::plan::{Plan, Sink};
 use crate::step::{MirrorStep, Step};
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, fchown};
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::io;
+use std::path::PathBuf;
 
 /// Name of the file in the folder of a run.
 pub const FILE_NAME: &str = "manifest.json";
@@ -67,36 +67,16 @@ impl Manifest {
         }
     }
 
-    /// Writes the manifest into the folder, in one step and readable for its owner alone, and says where. `owner` are user and group by number.
-    pub fn write(&self, folder: &Path, owner: Option<(u32, Option<u32>)>) -> Result<PathBuf, ManifestError> {
-        let path = folder.join(FILE_NAME);
-        self.put(folder, &path, owner).map_err(|source| ManifestError::Write { path: path.clone(), source })?;
+    /// Writes the manifest into the folder, in one step and readable for its owner alone, and says where.
+    pub fn write(&self, folder: &Folder, owner: Option<Ids>) -> Result<PathBuf, ManifestError> {
+        let path = folder.path().join(FILE_NAME);
+        self.put(folder, owner).map_err(|source| ManifestError::Write { path: path.clone(), source })?;
         Ok(path)
     }
 
-    fn put(&self, folder: &Path, path: &Path, owner: Option<(u32, Option<u32>)>) -> io::Result<()> {
+    fn put(&self, folder: &Folder, owner: Option<Ids>) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        let scratch = folder.join(format!(".{FILE_NAME}.part-{}", std::process::id()));
-        match fs::remove_file(&scratch) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let written = (|| {
-            // Made anew: the mode is that of the file from its first moment on.
-            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&scratch)?;
-            file.write_all(&text)?;
-            if let Some((user, group)) = owner {
-                fchown(&file, Some(user), group)?;
-            }
-            file.sync_all()?;
-            fs::rename(&scratch, path)?;
-            File::open(folder)?.sync_all()
-        })();
-        if written.is_err() {
-            // What is in the way of the manifest is told already; the scratch file may not be there at all.
-            let _ = fs::remove_file(&scratch);
-        }
-        written
+        folder.put(OsStr::new(FILE_NAME), &text, 0o600, owner)
     }
 }

@@ -1,15 +1,16 @@
 //! Captures go where they are to stay, and it is made sure that they arrive whole: SHA-256 is worked out on both ends. A transfer that was cut off is gone on with.
 
 use super::stop::{delete, refusal};
-use crate::effort::{Effort, Refusal, chown_argv};
+use crate::effort::{Effort, Refusal};
+use crate::folder::{Folder, Ids, give};
 use crate::journal::{Ended, Fetched};
 use crate::remote::process::Node;
 use crate::step::CaptureStep;
 use sha2::{Digest, Sha256};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 /// A transfer without a byte for so long has failed.
@@ -18,16 +19,21 @@ const IDLE: Duration = Duration::from_secs(20);
 const HASHING: Duration = Duration::from_secs(10);
 const SLOW_DISK_BYTES_PER_S: u64 = 20_000_000;
 
-/// Fetches a capture into `folder`, or only has it hashed where it is.
-pub(super) fn collect(effort: Effort<'_>, step: &CaptureStep, bytes: u64, folder: &Path) -> Result<Fetched, Refusal> {
+/// Fetches a capture into the run's folder, or only has it hashed where it is. It belongs to `owner` then.
+pub(super) fn collect(
+    effort: Effort<'_>,
+    step: &CaptureStep,
+    bytes: u64,
+    owner: Option<Ids>,
+    folder: impl FnOnce() -> Result<Folder, Refusal>,
+) -> Result<Fetched, Refusal> {
     let node = effort.node(&step.node)?;
     if let Some(owner) = &effort.config.capture.owner {
-        let [program, end, name] = chown_argv(owner);
         let (file, log) = (step.file.to_string_lossy(), step.log.to_string_lossy());
-        node.ask(&[&program, &end, &name, &file, &log]).map_err(refusal)?;
+        node.ask(&["/bin/chown", "-h", "--", &owner.to_string(), &file, &log]).map_err(refusal)?;
     }
     if effort.config.collect.fetch {
-        return fetch(effort, step, bytes, folder);
+        return fetch(effort, step, bytes, owner, &folder()?);
     }
     let sha256 = hash_there(effort, step, bytes)?;
     Ok(Fetched { file: step.file.clone(), bytes, sha256 })
@@ -49,45 +55,32 @@ pub(super) fn discard(effort: Effort<'_>, step: &CaptureStep, ended: &Ended) -> 
     delete(&effort.node(&step.node)?, &[&step.file.to_string_lossy(), &step.log.to_string_lossy()])
 }
 
-/// Makes a run's folder.
-pub(super) fn make_folder(effort: Effort<'_>, folder: &Path) -> Result<(), Refusal> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|error| format!("{} cannot be made: {error}; check collect.directory", folder.display()))?;
-    own(effort, folder)
-}
-
-/// Gives a file to its owner.
-pub(super) fn own(effort: Effort<'_>, path: &Path) -> Result<(), Refusal> {
-    let Some(owner) = &effort.config.capture.owner else { return Ok(()) };
-    let [program, end, name] = chown_argv(owner);
-    effort.here(&[&program, &end, &name, &path.to_string_lossy()]).map(drop)
-}
-
-/// Opens a file that nobody else may read, also where it is there already.
-fn private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let file = options.create(true).mode(0o600).open(path)?;
-    file.set_permissions(fs::Permissions::from_mode(0o600))?;
-    Ok(file)
-}
-
-fn fetch(effort: Effort<'_>, step: &CaptureStep, bytes: u64, folder: &Path) -> Result<Fetched, Refusal> {
-    make_folder(effort, folder)?;
+fn fetch(
+    effort: Effort<'_>,
+    step: &CaptureStep,
+    bytes: u64,
+    owner: Option<Ids>,
+    folder: &Folder,
+) -> Result<Fetched, Refusal> {
     let name = step.file.file_name().unwrap_or(step.file.as_os_str());
-    let whole = folder.join(name);
+    let whole = folder.path().join(name);
     let sha256 = hash_there(effort, step, bytes)?;
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         format!("{} of {} is not fetched: {what}: {error}", step.file.display(), step.node)
     };
     // Fetched before, but nobody could write it down any more.
-    if hash_of(effort, &whole, bytes)?.is_some_and(|(_, there)| there == sha256) {
+    if hash_of(effort, folder, name, bytes)?.is_some_and(|(_, there)| there == sha256) {
         return Ok(Fetched { file: whole, bytes, sha256 });
     }
-    let part = part_of(&whole);
-    let (have, mut hasher) = resume(effort, &part, step, bytes)?;
-    effort.room_here(folder, bytes - have).map_err(|what| failed("no room", &what))?;
-    let mut file =
-        private(OpenOptions::new().append(true), &part).map_err(|error| failed("it cannot be written", &error))?;
-    file.set_len(have).map_err(|error| failed("it cannot be written", &error))?;
+    let part = &part_of(name);
+    let (have, mut hasher) = resume(effort, folder, part, step, bytes)?;
+    effort.room_here(folder.path(), bytes - have).map_err(|what| failed("no room", &what))?;
+    let mut file = folder.append_or_create(part, 0o600).map_err(|error| failed("it cannot be written", &error))?;
+    let begun = || {
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+        file.set_len(have)
+    };
+    begun().map_err(|error| failed("it cannot be written", &error))?;
     let mut wanted = bytes - have;
     let mut sink = |chunk: &[u8]| {
         if Instant::now() >= effort.deadline {
@@ -108,13 +101,16 @@ fn fetch(effort: Effort<'_>, step: &CaptureStep, bytes: u64, folder: &Path) -> R
     let here = hex(&hasher.finalize());
     if here != sha256 {
         // Not worth going on from.
-        let _ = fs::remove_file(&part);
+        let _ = folder.remove(part);
         return Err(failed("what arrived differs from what is there", &format!("SHA-256 {here} and {sha256}")));
     }
-    own(effort, &part)?;
-    let settled =
-        file.sync_all().and_then(|()| fs::rename(&part, &whole)).and_then(|()| File::open(folder)?.sync_all());
-    settled.map_err(|error| failed("it cannot be written", &error))?;
+    let settle = || {
+        give(&file, owner)?;
+        file.sync_all()?;
+        folder.rename(part, name)?;
+        folder.sync()
+    };
+    settle().map_err(|error| failed("it cannot be written", &error))?;
     Ok(Fetched { file: whole, bytes, sha256 })
 }
 
@@ -124,17 +120,24 @@ fn hash_there(effort: Effort<'_>, step: &CaptureStep, bytes: u64) -> Result<Stri
     Node { timeout, ..effort.node(&step.node)? }.hash(&step.file, bytes).map_err(refusal)
 }
 
-fn part_of(whole: &Path) -> PathBuf {
-    let mut name = whole.as_os_str().to_owned();
+fn part_of(whole: &OsStr) -> OsString {
+    let mut name = whole.to_owned();
     name.push(".part");
-    PathBuf::from(name)
+    name
 }
 
 /// How much of a file is here already, and the hash of it to go on with. What differs from the start of the file counts as nothing.
-fn resume(effort: Effort<'_>, part: &Path, step: &CaptureStep, bytes: u64) -> Result<(u64, Sha256), Refusal> {
-    let have = fs::metadata(part).map_or(0, |there| there.len()).min(bytes);
+fn resume(
+    effort: Effort<'_>,
+    folder: &Folder,
+    part: &OsStr,
+    step: &CaptureStep,
+    bytes: u64,
+) -> Result<(u64, Sha256), Refusal> {
+    let length = folder.read(part).and_then(|file| file.metadata()).map_or(0, |there| there.len());
+    let have = length.min(bytes);
     if have > 0
-        && let Some((hasher, here)) = hash_of(effort, part, have)?
+        && let Some((hasher, here)) = hash_of(effort, folder, part, have)?
         && hash_there(effort, step, have)? == here
     {
         return Ok((have, hasher));
@@ -143,8 +146,8 @@ fn resume(effort: Effort<'_>, part: &Path, step: &CaptureStep, bytes: u64) -> Re
 }
 
 /// Hash of the first bytes of a file here: to go on with, and in hex. None where there are not so many.
-fn hash_of(effort: Effort<'_>, path: &Path, bytes: u64) -> Result<Option<(Sha256, String)>, Refusal> {
-    let Ok(file) = File::open(path) else { return Ok(None) };
+fn hash_of(effort: Effort<'_>, folder: &Folder, name: &OsStr, bytes: u64) -> Result<Option<(Sha256, String)>, Refusal> {
+    let Ok(file) = folder.read(name) else { return Ok(None) };
     let (mut hasher, mut file, mut total) = (Sha256::new(), file.take(bytes), 0);
     let mut buffer = vec![0; 256 << 10];
     loop {

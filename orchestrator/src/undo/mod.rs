@@ -7,16 +7,17 @@ mod tell;
 
 use crate::config::Config;
 use crate::effort::{self, Effort, Refusal};
+use crate::folder::{Folder, Ids};
 use crate::journal::{Ended, Entry, Fetched, JobLock, Journal, JournalError, Phase, Progress, Record, State, now_ns};
 use crate::remote::{Files, parallel};
 use crate::run::{hostfile_text, lines, phases};
 use crate::step::{HostfileStep, MirrorStep, Step};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::fs;
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ const STARTING: Duration = Duration::from_secs(1);
 /// A command has ended so long after its time, whatever it is.
 const ENDED: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A file system that takes longer does not answer.
+const FILES: Duration = Duration::from_secs(5);
 /// As long as nobody waits for it.
 const LEISURE: Duration = Duration::from_hours(24);
 
@@ -82,7 +85,7 @@ fn job_until(
     let mut lock = state.lock_job(job_id, patience)?;
     let mut all = Vec::new();
     for kept in state.journals()?.into_iter().filter(|kept| kept.job_id == job_id) {
-        let Some(journal) = State::reopen(&kept.path, lock)? else {
+        let Some(journal) = state.reopen(&kept.path, lock)? else {
             lock = state.lock_job(job_id, patience)?;
             continue;
         };
@@ -135,7 +138,11 @@ pub(crate) fn undo(effort: Effort<'_>, state: &State, journal: Journal, captures
     work.note(&Entry::Undoing { at_ns: now_ns() });
     let steps = &journal.plan().steps;
     let mut left: Vec<Refusal> = Vec::new();
-    for phase in phases(steps).iter().rev() {
+    // The fabric first, and files last: they may be where nothing answers.
+    let is_files = |phase: &&Vec<usize>| phase.iter().all(|&place| matches!(steps[place], Step::Hostfile(_)));
+    let all = phases(steps);
+    let (files, others): (Vec<_>, Vec<_>) = all.iter().rev().partition(is_files);
+    for phase in others.into_iter().chain(files) {
         let lines = lines(steps, phase);
         let refused = parallel(&lines, effort.width(), |line| {
             line.iter().rev().filter_map(|&place| work.undo(place).err()).collect::<Vec<_>>()
@@ -227,7 +234,7 @@ impl Work<'_> {
                 None
             }
             (_, Step::Hostfile(step)) => {
-                remove_hostfile(step)?;
+                remove_hostfile(effort, step)?;
                 None
             }
         };
@@ -281,7 +288,8 @@ impl Work<'_> {
             }
             let Some(bytes) = ended.bytes else { return Ok(()) };
             if !record.fetched.contains_key(&place) {
-                let fetched = collect::collect(self.effort, step, bytes, &self.folder())?;
+                let owner = self.effort.owner()?;
+                let fetched = collect::collect(self.effort, step, bytes, owner, || self.folder(owner))?;
                 self.note(&Entry::Fetched { at_ns: now_ns(), step: place, fetched });
             }
             collect::tidy(self.effort, step)
@@ -290,8 +298,13 @@ impl Work<'_> {
     }
 
     /// The run's own folder for its manifest and captures.
-    fn folder(&self) -> PathBuf {
-        self.effort.config.collect.directory.join(self.journal.plan().run_name())
+    fn folder(&self, owner: Option<Ids>) -> Result<Folder, Refusal> {
+        let directory = &self.effort.config.collect.directory;
+        let name = self.journal.plan().run_name();
+        let made = Folder::make(directory, 0o700).and_then(|all| all.inside(OsStr::new(&name), 0o700, owner));
+        made.map_err(|error| {
+            format!("{} cannot be used: {error}; check collect.directory", directory.join(&name).display())
+        })
     }
 
     /// Writes the manifest of a run that has captured something.
@@ -299,10 +312,11 @@ impl Work<'_> {
         if !record.has_started || captures(record).iter().all(|capture| capture.fetched.is_none()) {
             return Ok(None);
         }
-        let folder = self.folder();
-        collect::make_folder(self.effort, &folder)?;
-        let path = tell::manifest(record).write(&folder, None).map_err(|error| error.to_string())?;
-        collect::own(self.effort, &path)?;
+        let owner = self.effort.owner()?;
+        let folder = self.folder(owner)?;
+        let path = tell::manifest(record).write(&folder, owner).map_err(|error| error.to_string())?;
+        // Last: from now on it is the owner's to change.
+        folder.give(owner).map_err(|error| format!("{}: {error}", folder.path().display()))?;
         Ok(Some(path))
     }
 }
@@ -319,13 +333,27 @@ fn mirror_off(effort: Effort<'_>, step: &MirrorStep) -> Result<(), Refusal> {
     }
 }
 
-/// Removes a hostfile if it is still the one that was written.
-fn remove_hostfile(step: &HostfileStep) -> Result<(), Refusal> {
-    let failed = |error: std::io::Error| format!("the hostfile {} cannot be removed: {error}", step.path.display());
-    match fs::read(&step.path) {
-        Ok(text) if text == hostfile_text(step).as_bytes() => fs::remove_file(&step.path).map_err(failed),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed(error)),
+/// Removes a hostfile if it is still the one that was written. A file system that does not answer keeps nobody waiting.
+fn remove_hostfile(effort: Effort<'_>, step: &HostfileStep) -> Result<(), Refusal> {
+    let failed = |what: &str| format!("the hostfile {} cannot be removed: {what}", step.path.display());
+    let patience = effort.time(FILES)?;
+    let (answer, answered) = mpsc::channel();
+    let step = step.clone();
+    thread::spawn(move || {
+        let remove = || {
+            let (folder, name) = Folder::of(&step.path)?;
+            match folder.bytes(name) {
+                Ok(text) if text == hostfile_text(&step).as_bytes() => folder.remove(name),
+                Ok(_) => Ok(()),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(error),
+            }
+        };
+        // Nobody may be listening any more.
+        let _ = answer.send(remove());
+    });
+    match answered.recv_timeout(patience) {
+        Ok(removed) => removed.map_err(|error| failed(&error.to_string())),
+        Err(_) => Err(failed("its file system does not answer")),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::lab::{by_mstreg, planned};
 use ibscope_orchestrator::capture::Counted;
+use ibscope_orchestrator::folder::Folder;
 use ibscope_orchestrator::manifest::{CaptureClock, CommandRun, Ended, Manifest};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -49,7 +50,7 @@ fn it_is_read_as_it_was_written() {
 
     // A file of an earlier try that was cut off, readable for all, is in the way of nothing.
     fs::write(folder.path().join(format!(".manifest.json.part-{}", std::process::id())), "{").unwrap();
-    let path = manifest.write(folder.path(), None).unwrap();
+    let path = manifest.write(&Folder::open(folder.path()).unwrap(), None).unwrap();
     let owner = fs::metadata(&path).unwrap();
     assert_eq!((owner.mode() & 0o777, owner.uid()), (0o600, fs::metadata(folder.path()).unwrap().uid()));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
@@ -59,10 +60,13 @@ fn it_is_read_as_it_was_written() {
     // Once more, over the first.
     manifest.captures[0].file = Path::new("n005.pcap").to_owned();
     manifest.notes.clear();
-    manifest.write(folder.path(), None).unwrap();
+    manifest.write(&Folder::open(folder.path()).unwrap(), None).unwrap();
     assert_eq!(Manifest::read(&path).unwrap().notes.len(), 0);
-    let error = manifest.write(Path::new("no/such/folder"), None).unwrap_err().to_string();
-    assert!(error.contains("no/such/folder/manifest.json: the manifest cannot be written"), "{error}");
+    // A folder is in its place.
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    let error = manifest.write(&Folder::open(folder.path()).unwrap(), None).unwrap_err().to_string();
+    assert!(error.contains("/manifest.json: the manifest cannot be written"), "{error}");
 }
 
 #[test]
@@ -73,6 +77,8 @@ fn it_belongs_to_whom_it_shall() {
         return;
     }
     let manifest = Manifest::planned(&planned(&by_mstreg("from_job = true"), "n[003-007]").unwrap());
-    let file = fs::metadata(manifest.write(folder.path(), Some((65_534, Some(65_533)))).unwrap()).unwrap();
+    let file =
+        fs::metadata(manifest.write(&Folder::open(folder.path()).unwrap(), Some((65_534, Some(65_533)))).unwrap())
+            .unwrap();
     assert_eq!((file.uid(), file.gid(), file.mode() & 0o777), (65_534, 65_533, 0o600));
 }
