@@ -96,6 +96,7 @@ struct Cell {
     is_marked: bool,
     /// Its coverage says that something is missing.
     lacks_some: bool,
+    payload_bytes: u64,
 }
 
 /// Who may be behind an end of a connection.
@@ -152,6 +153,7 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
             let cell = right.entry(pair).or_default().entry(job).or_default();
             cell.messages += traffic.p2p_messages;
             cell.bytes += traffic.p2p_mpi_bytes;
+            cell.payload_bytes += traffic.payload_bytes;
             cell.is_marked |= row.coverage.state != CoverageState::Complete;
             cell.lacks_some |= matches!(row.coverage.state, CoverageState::Incomplete | CoverageState::Sampled);
         }
@@ -246,7 +248,8 @@ impl Outcome {
                 self.captured_bytes += bytes;
                 self.right_bytes += cell.bytes.min(bytes);
                 if cell.messages >= messages && cell.bytes >= bytes {
-                    if scene.complete && cell.lacks_some {
+                    // Data that stand under unknown ranks are missing in the pair.
+                    if scene.complete && cell.lacks_some && cell.payload_bytes >= cell.bytes {
                         self.inexact.push(format!("job {job}: {src} -> {dst} is whole, and said to lack something"));
                     }
                     continue;
