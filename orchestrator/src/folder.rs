@@ -150,7 +150,7 @@ impl Folder {
             self.sync()
         })();
         if written.is_err() {
-            // What is in the way is told already; the scratch file may not be there at all.
+            // The error already names the cause; there may be no scratch file.
             let _ = self.remove(&scratch);
         }
         written

@@ -12,7 +12,7 @@ use super::align;
 use super::bounds::Bounds;
 use super::conclude::conclude;
 use super::ending::{Ended, InputEnd};
-use super::parts::{self, Broken, Found, Head, Part, Rest, Said};
+use super::parts::{self, Broken, EndpointInfo, Found, Head, Part, Rest};
 use super::{Error, Options, pool};
 use crate::align::Aligned;
 use crate::model::profile::{Input, RankRow};
@@ -145,7 +145,7 @@ fn said(heads: &[Head], places: &[PathBuf], options: &mut Options) -> Result<(),
     let mut slurm_jobs: BTreeMap<Endpoint, BTreeSet<String>> = BTreeMap::new();
     for (head, place) in heads.iter().zip(places) {
         let said = head.said().map_err(|why| Mismatch::Broken { place: place.clone(), why })?;
-        let Said { names, leaves, slurm_jobs: ids } = said;
+        let EndpointInfo { names, leaves, slurm_jobs: ids } = said;
         ids.into_iter().for_each(|(endpoint, id)| _ = slurm_jobs.entry(endpoint).or_default().insert(id));
         let into = [&mut options.names, &mut options.leaves];
         for ((into, own), said) in into.into_iter().zip(&own).zip([names, leaves]) {

@@ -125,17 +125,17 @@ impl Head {
     }
 
     /// What was said of endpoints.
-    pub(super) fn said(&self) -> Result<Said, Broken> {
+    pub(super) fn said(&self) -> Result<EndpointInfo, Broken> {
         let endpoint = |(endpoint, text): &(String, String)| {
             Ok((endpoint.parse().map_err(|_| Broken("it names what is no endpoint"))?, crate::model::printable(text)))
         };
         let map = |said: &[(String, String)]| said.iter().map(endpoint).collect::<Result<_, Broken>>();
-        Ok(Said { names: map(&self.names)?, leaves: map(&self.leaves)?, slurm_jobs: map(&self.slurm_jobs)? })
+        Ok(EndpointInfo { names: map(&self.names)?, leaves: map(&self.leaves)?, slurm_jobs: map(&self.slurm_jobs)? })
     }
 }
 
 /// What was said of endpoints.
-pub(super) struct Said {
+pub(super) struct EndpointInfo {
     pub(super) names: BTreeMap<Endpoint, String>,
     /// Leaf switches.
     pub(super) leaves: BTreeMap<Endpoint, String>,

@@ -108,9 +108,9 @@ impl Label {
     /// The rank without its job.
     #[must_use]
     pub const fn rank(&self) -> Option<u32> {
-        match self {
-            Self::Rank(JobRank { rank, .. }, _) => Some(*rank),
-            Self::Endpoint(..) | Self::Unknown(..) | Self::NoJob => None,
+        match self.process() {
+            Some(JobRank { rank, .. }) => Some(rank),
+            None => None,
         }
     }
 
