@@ -41,7 +41,7 @@ const MAX_EVIDENCE: usize = 32;
 /// How far an index may be from the highest of its queue where its address says nothing: packets may be lost before the capture and sent again.
 const WINDOW: u64 = 64;
 /// The elements of a ring: a multiple of the one, and no more than the other (`MAX_REQUESTS`: 8 or 32, for each of 8 receives).
-const RING_SLOTS: (i128, i128) = (64, 256);
+pub(super) const RING_SLOTS: (u64, u64) = (64, 256);
 /// PSNs have 24 bits.
 const PSN_MASK: u32 = 0xFF_FFFF;
 
@@ -384,7 +384,7 @@ impl Nccl {
                 to: QueuePair { endpoint: dst, qpn: dest_qp },
                 index: queue.slot.0,
                 address: queue.slot.1,
-                slot_bytes: queue.release.slot_bytes(),
+                release: queue.release,
                 step: queue.step,
                 r_keys: queue.r_keys.to_vec(),
                 memory: queue.evidence.clone(),
@@ -790,9 +790,10 @@ impl Message {
 /// True if elements of two indices may have these addresses in one ring.
 pub(super) fn is_one_ring(slot_bytes: u32, a: (u64, u64), b: (u64, u64)) -> bool {
     let [indices, distance] = [(a.0, b.0), (a.1, b.1)].map(|(a, b)| i128::from(a) - i128::from(b));
+    let (fewest, most) = (i128::from(RING_SLOTS.0), i128::from(RING_SLOTS.1));
     let slot_bytes = i128::from(slot_bytes.max(1));
     let slots = distance / slot_bytes;
-    distance % slot_bytes == 0 && slots.abs() < RING_SLOTS.1 && (slots - indices) % RING_SLOTS.0 == 0
+    distance % slot_bytes == 0 && slots.abs() < most && (slots - indices) % fewest == 0
 }
 
 /// Greatest common divisor; that with 0 is the other number.

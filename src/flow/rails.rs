@@ -8,10 +8,11 @@
 //! and the queues that they have answered. What comes out: a message counts on the path that carries its first share and on no other, and evidence of
 //! which queue pairs belong to one process. Where the path of the first shares was not captured, its messages are missing, and are counted as such.
 
-use super::nccl::{gcd, is_one_ring};
+use super::nccl::{RING_SLOTS, gcd, is_one_ring};
 use crate::model::traffic::{BinOf, ConnectionTotals, CtsPath, Shares};
-use crate::model::{CtsQueue, QueuePair, SameProcess};
+use crate::model::{CtsQueue, NcclProcesses, QueuePair, SameProcess};
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::mpi::nccl::Release;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How much more often a path must have carried the one kind of shares than the other: in a capture with holes a share may seem to answer
@@ -44,8 +45,8 @@ impl Role {
     }
 }
 
-/// Takes the messages of those connections that do not count them, and gives evidence of queue pairs that belong to one process.
-pub fn settle_shares(connections: &mut [Box<ConnectionTotals>], queues: &[CtsQueue]) -> Vec<SameProcess> {
+/// Takes the messages of those connections that do not count them, and gives evidence of the processes that queue pairs belong to.
+pub fn settle_shares(connections: &mut [Box<ConnectionTotals>], queues: &[CtsQueue]) -> NcclProcesses {
     let queues = merged(queues);
     let rings = Rings::of(&queues);
     let mut of_path: BTreeMap<Path, (usize, Shares)> = BTreeMap::new();
@@ -76,7 +77,16 @@ pub fn settle_shares(connections: &mut [Box<ConnectionTotals>], queues: &[CtsQue
             None => members.into_iter().for_each(|alone| settle(vec![alone], false)),
         }
     }
-    same_process(&queues, &rings.groups)
+    let ends = |queue: &CtsQueue| {
+        let receivers = paths(queue).map(|((_, receiver), _)| receiver);
+        receivers.chain([queue.to]).map(|end| (end, queue.release)).collect::<Vec<_>>()
+    };
+    NcclProcesses {
+        same: same_process(&queues, &rings.groups),
+        releases: queues.iter().flat_map(ends).collect(),
+        rings: queues.iter().map(|queue| (queue.to, queue.address)).collect(),
+        overlapping: overlapping(&queues),
+    }
 }
 
 fn role(path: &ConnectionTotals) -> Role {
@@ -145,15 +155,15 @@ struct Rings<'a> {
 
 impl<'a> Rings<'a> {
     fn of(queues: &'a [CtsQueue]) -> Self {
-        let mut alike: BTreeMap<(u32, &[u32]), Vec<usize>> = BTreeMap::new();
+        let mut alike: BTreeMap<(Release, &[u32]), Vec<usize>> = BTreeMap::new();
         for (number, queue) in queues.iter().enumerate() {
-            alike.entry((queue.slot_bytes, &queue.r_keys)).or_default().push(number);
+            alike.entry((queue.release, &queue.r_keys)).or_default().push(number);
         }
         let candidates: Vec<Vec<usize>> = queues
             .iter()
             .enumerate()
             .map(|(number, queue)| {
-                let alike = alike.get(&(queue.slot_bytes, queue.r_keys.as_slice())).map_or(&[][..], Vec::as_slice);
+                let alike = alike.get(&(queue.release, queue.r_keys.as_slice())).map_or(&[][..], Vec::as_slice);
                 let is_few = alike.len() <= MAX_ALIKE;
                 let is_candidate = |other: &usize| *other == number || is_few && is_same(queue, &queues[*other]);
                 alike.iter().copied().filter(is_candidate).collect()
@@ -206,11 +216,34 @@ impl<'a> Rings<'a> {
 
 /// Whether two queues may carry elements of one ring, through different devices of the receiver.
 fn is_same(a: &CtsQueue, b: &CtsQueue) -> bool {
-    let indices = i128::from(a.index) - i128::from(b.index);
-    let step = i128::from(gcd(a.step, b.step));
-    let takes_turns = if step == 0 { indices != 0 } else { indices % step != 0 };
-    let is_in_place = is_one_ring(a.slot_bytes, (a.index, a.address), (b.index, b.address));
-    a.from != b.from && a.r_keys.len() > 1 && is_in_place && takes_turns
+    let is_in_place = is_one_ring(a.release.slot_bytes(), (a.index, a.address), (b.index, b.address));
+    a.from != b.from && a.r_keys.len() > 1 && is_in_place && take_turns(a, b)
+}
+
+/// Whether the indices of two queues never meet.
+fn take_turns(a: &CtsQueue, b: &CtsQueue) -> bool {
+    let indices = a.index.abs_diff(b.index);
+    match gcd(a.step, b.step) {
+        0 => indices != 0,
+        step => !indices.is_multiple_of(step),
+    }
+}
+
+/// Queue pairs of one port to which the same elements of a ring at one place were written: memory of two processes.
+fn overlapping(queues: &[CtsQueue]) -> BTreeMap<QueuePair, QueuePair> {
+    let mut by_place: Vec<&CtsQueue> = queues.iter().collect();
+    by_place.sort_by_key(|queue| (queue.to.endpoint, queue.release, queue.address));
+    let meet = |pair: &&[&CtsQueue]| {
+        let (a, b) = (pair[0], pair[1]);
+        let slot_bytes = a.release.slot_bytes();
+        let is_near = b.address.abs_diff(a.address) < RING_SLOTS.0 * u64::from(slot_bytes);
+        (a.to.endpoint, a.release) == (b.to.endpoint, b.release)
+            && a.to != b.to
+            && is_near
+            && is_one_ring(slot_bytes, (a.index, a.address), (b.index, b.address))
+            && !take_turns(a, b)
+    };
+    by_place.windows(2).filter(meet).map(|pair| (pair[0].to, pair[1].to)).collect()
 }
 
 fn paths(queue: &CtsQueue) -> impl Iterator<Item = (Path, &CtsPath)> {
@@ -246,7 +279,8 @@ mod tests {
     use super::*;
     use ibscope_parsers::{Lid, Qpn};
 
-    const SLOT_BYTES: u32 = 512;
+    const RELEASE: Release = Release::From2_24;
+    const SLOT_BYTES: u32 = RELEASE.slot_bytes();
     const RING: u64 = 0x7F76_9445_BA80;
 
     fn endpoint(lid: u16) -> Endpoint {
@@ -264,7 +298,7 @@ mod tests {
             to: queue_pair(to, 0x10),
             index,
             address: RING + ring * 0x10_0000 + (index - 1) % 256 * u64::from(SLOT_BYTES),
-            slot_bytes: SLOT_BYTES,
+            release: RELEASE,
             step: 2,
             r_keys: vec![0x2CCD, 0x1776],
             memory: vec![(0x1000, 0x1000)],
@@ -273,7 +307,7 @@ mod tests {
     }
 
     fn same(queues: &[CtsQueue]) -> Vec<SameProcess> {
-        settle_shares(&mut [], queues)
+        settle_shares(&mut [], queues).same
     }
 
     #[test]
@@ -306,6 +340,24 @@ mod tests {
         // The receivers of two connections write to the same memory.
         let paths = [queue(18, 17, 1, 0, &[0x20]), queue(18, 19, 1, 1, &[0x21])];
         assert_eq!(same(&paths), [SameProcess { a: queue_pair(18, 0x20), b: queue_pair(18, 0x21) }]);
+    }
+
+    /// No process has two rings at one place.
+    #[test]
+    fn rings_at_one_place_are_of_two_processes() {
+        let to = |qpn: u32, other: CtsQueue| CtsQueue { to: queue_pair(17, qpn), ..other };
+        let overlapping = |other: CtsQueue| {
+            let queues = [to(0x10, queue(18, 17, 1, 0, &[0x20])), to(0x11, other)];
+            settle_shares(&mut [], &queues).overlapping.into_iter().collect::<Vec<_>>()
+        };
+        let both = [(queue_pair(17, 0x10), queue_pair(17, 0x11))];
+        assert_eq!(overlapping(queue(18, 17, 1, 0, &[0x21])), both);
+        // Another element of the same ring.
+        assert_eq!(overlapping(queue(18, 17, 5, 0, &[0x21])), both);
+        assert_eq!(overlapping(queue(19, 17, 5, 0, &[0x21])), both);
+        // Through the other device of the receiver, in turns; and in a ring of its own.
+        assert_eq!(overlapping(queue(34, 17, 2, 0, &[0x21])), []);
+        assert_eq!(overlapping(queue(18, 17, 1, 1, &[0x21])), []);
     }
 
     /// Two connections of nodes that are alike to the last bit: any pairing would be a guess.

@@ -4,10 +4,12 @@ use super::health::BriefHealth;
 use super::profile::{Repeats, Traffic};
 use super::{Claim, Few, Kind, Recorder, SizeOf, Sizes, Streams, TimingKey};
 use ibscope_parsers::ib::{Opcode, Service};
+use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Matching, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::ops::AddAssign;
 
@@ -595,8 +597,8 @@ pub struct CtsQueue {
     pub index: u64,
     /// Address of that element in the sender's memory.
     pub address: u64,
-    /// Bytes from an element to the one with the next index.
-    pub slot_bytes: u32,
+    /// Layout of the elements.
+    pub release: Release,
     /// Greatest common divisor of the distances between the indices of its elements; 0 where there was one.
     pub step: u64,
     /// Keys of one region of the receiver's memory, by device.
@@ -614,6 +616,19 @@ pub struct CtsPath {
     pub qpn: Qpn,
     /// Address and length of some of what was written, where none of it answers an element that was seen at this port.
     pub unplaced: Vec<(u64, u64)>,
+}
+
+/// What the elements of NCCL show of processes.
+#[derive(Clone, Debug, Default)]
+pub struct NcclProcesses {
+    /// Queue pairs of one process.
+    pub same: Vec<SameProcess>,
+    /// The release whose elements ask for the data that a queue pair sends, or receives. A process has one.
+    pub releases: BTreeMap<QueuePair, Release>,
+    /// An address in the ring of a queue pair that sends data.
+    pub rings: BTreeMap<QueuePair, u64>,
+    /// Queue pairs that send data, with another one of the same port whose ring lies at the same place.
+    pub overlapping: BTreeMap<QueuePair, QueuePair>,
 }
 
 /// Two queue pairs, perhaps at different ports, that belong to one process: a library has written to memory that only this process has, or has

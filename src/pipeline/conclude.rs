@@ -99,7 +99,7 @@ pub(super) fn conclude(
     };
     let shards = shards.into_par_iter().map(shard).collect();
     let mut settled = settling.finish(shards);
-    let same_process = flow::settle_shares(&mut settled.connections, &cts_queues);
+    let nccl = flow::settle_shares(&mut settled.connections, &cts_queues);
     align::add(&mut settled.connections, transits);
     let mut untimed = Untimed::default();
     for drawn in drawn {
@@ -164,7 +164,7 @@ pub(super) fn conclude(
         introductions: &introductions,
         is_window,
         names: &options.names,
-        same_process: &same_process,
+        nccl: &nccl,
     };
     let paired = ranks::pair(&witnesses);
     let identified = ranks::identify(&witnesses, &paired);

@@ -3,13 +3,14 @@
 //! Processes that exchange messages of one library are a component. What its messages and connection messages say is
 //! collected per process; a rank is accepted where the votes for it outweigh all others by [`CLEAR`].
 
-use super::Witnesses;
 use super::cm::Exchange;
 use super::processes::{End, Processes, Sets};
 use super::reading::{self, Family, Fitting, Reading};
+use super::{Witnesses, nccl};
 use crate::model::QueuePair;
 use crate::model::traffic::Communicator;
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{Operation, TagLayout};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -101,6 +102,8 @@ pub(super) struct Component<'a> {
     pub(super) ports: BTreeMap<End, BTreeSet<Endpoint>>,
     /// Time of the first and of the last packet of its connections, nanoseconds since the epoch.
     pub(super) times_ns: (i64, i64),
+    /// The release of NCCL that its messages show, where they show one.
+    pub(super) release: Option<Release>,
 }
 
 impl Component<'_> {
@@ -149,7 +152,7 @@ pub(super) fn components<'a>(
     paired: &super::Pairs,
     processes: &mut Processes,
 ) -> (Vec<Component<'a>>, Vec<Connections<'a>>) {
-    let with_ends = ends(fitting, paired, processes);
+    let with_ends = ends(fitting, witnesses, paired, processes);
     let mut sets = Sets::default();
     (0..processes.len()).for_each(|_| _ = sets.add());
     for (_, (from, to)) in &with_ends {
@@ -197,19 +200,14 @@ fn layout_around(
     layouts.first().copied().filter(|_| layouts.len() == 1)
 }
 
-/// An end, behind the times of the first and the last packet of its connection in nanoseconds since the epoch.
-type UsedEnd = ((i64, i64), End);
-
-/// The ends of connections; queue pairs of a port that speak NCCL at a time are one process.
-///
-/// NCCL's connections go one way, so those on which a process receives name it nowhere. It has a port for each GPU as a
-/// rule; where that is wrong, its messages contradict each other.
+/// The ends of connections.
 fn ends<'a>(
     fitting: Vec<Fitting<'a>>,
+    witnesses: &Witnesses<'_>,
     paired: &super::Pairs,
     processes: &mut Processes,
-) -> Vec<(Fitting<'a>, (End, End))> {
-    let mut ports: BTreeMap<Endpoint, Vec<UsedEnd>> = BTreeMap::new();
+) -> Connections<'a> {
+    let mut of_nccl = nccl::Ends::default();
     let mut with_ends = Vec::new();
     for fit in fitting {
         let key = &fit.connection.key;
@@ -226,31 +224,13 @@ fn ends<'a>(
         };
         if Family::of(fit.form) == Family::Nccl {
             let times_ns = fit.connection.times_ns;
-            ports.entry(key.src).or_default().push((times_ns, from));
-            ports.entry(key.dst).or_default().push((times_ns, to));
+            of_nccl.add(key.src, times_ns, from);
+            of_nccl.add(key.dst, times_ns, to);
         }
         with_ends.push((fit, (from, to)));
     }
-    for mut ends in ports.into_values() {
-        ends.sort_unstable();
-        at_a_time(&ends).iter().for_each(|ends| processes.join(ends));
-    }
+    of_nccl.join(witnesses.nccl, processes);
     with_ends
-}
-
-/// Cuts ends, sorted by the time of their first packet, where none is in use: one process follows another.
-fn at_a_time(ends: &[UsedEnd]) -> Vec<Vec<End>> {
-    let mut parts: Vec<(i64, Vec<End>)> = Vec::new();
-    for &((first_ns, last_ns), end) in ends {
-        match parts.last_mut().filter(|(busy_until_ns, _)| first_ns <= *busy_until_ns) {
-            Some((busy_until_ns, part)) => {
-                *busy_until_ns = last_ns.max(*busy_until_ns);
-                part.push(end);
-            }
-            None => parts.push((last_ns, vec![end])),
-        }
-    }
-    parts.into_iter().map(|(_, part)| part).collect()
 }
 
 /// Ranks that connection messages state, by process.
@@ -319,5 +299,8 @@ fn component<'a>(
         votes.stated = stated.get(process).cloned().unwrap_or_default();
     }
     let ranks = votes.iter().filter_map(|(process, votes)| Some((*process, votes.rank()?))).collect();
-    Component { family, layout, connections, votes, ranks, ports, times_ns }
+    let ends = connections.iter().flat_map(|(_, (from, to))| [*from, *to]);
+    let releases: BTreeSet<Release> = ends.filter_map(|end| processes.release(end)).collect();
+    let release = releases.first().copied().filter(|_| releases.len() == 1);
+    Component { family, layout, connections, votes, ranks, ports, times_ns, release }
 }

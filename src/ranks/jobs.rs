@@ -19,6 +19,7 @@ use super::reading::{Family, Fitting};
 use crate::model::nodes::node;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::TagLayout;
+use ibscope_parsers::mpi::nccl::Release;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Share of the ranks up to the highest that are seen of a job of MPICH without collective operations, in percent. Any
@@ -52,6 +53,8 @@ pub(super) struct Doubts {
     pub(super) part: bool,
     /// What fits, and no connection messages, put its connections together: it may be several.
     pub(super) several: bool,
+    /// What a port's queue pairs of NCCL show does not look like one process: it may be several.
+    pub(super) processes: bool,
 }
 
 impl Job<'_> {
@@ -109,6 +112,8 @@ struct Outline {
     /// nanoseconds since the epoch.
     links: BTreeMap<(u32, u32), (i64, i64)>,
     key: (Family, TagLayout),
+    /// Release of NCCL, where one is known.
+    release: Option<Release>,
 }
 
 impl Outline {
@@ -132,7 +137,7 @@ impl Outline {
         }
         let places = |rank: u32| component.ports_of(rank).into_iter().map(|port| nodes.of(port)).collect();
         let ports = by_rank.keys().map(|rank| (*rank, places(*rank))).collect();
-        Self { ports, named, links, key: (component.family, component.layout) }
+        Self { ports, named, links, key: (component.family, component.layout), release: component.release }
     }
 
     /// Both know a rank, at one port.
@@ -145,7 +150,15 @@ impl Outline {
     fn contradicts(&self, other: &Self) -> bool {
         let is_elsewhere =
             self.ports.iter().any(|(rank, own)| other.ports.get(rank).is_some_and(|ports| own.is_disjoint(ports)));
-        self.key != other.key || is_elsewhere || self.is_another(other) || self.doubles(other)
+        self.key != other.key
+            || self.is_of_another_release(other)
+            || is_elsewhere
+            || self.is_another(other)
+            || self.doubles(other)
+    }
+
+    fn is_of_another_release(&self, other: &Self) -> bool {
+        self.release.zip(other.release).is_some_and(|(own, others)| own != others)
     }
 
     /// A connection of the one cannot stand beside one of the other in one job.
@@ -197,6 +210,7 @@ impl Outline {
         for (rank, named) in &other.named {
             self.named.entry(*rank).or_default().extend(named);
         }
+        self.release = self.release.or(other.release);
         other.links.iter().for_each(|(link, times)| add_times(&mut self.links, *link, *times));
     }
 }
@@ -246,12 +260,17 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, nodes: &Nodes, processes:
     complete(&mut jobs);
     let parts = part_of_several(&jobs);
     let twins = twins(&jobs);
+    let doubtful = processes.doubtful();
     for (at, (_, components)) in jobs.into_iter().enumerate() {
         if let Some(count) = parts.get(&at) {
             formed.unclear.extend(components.into_iter().map(|own| (own, several(*count))));
             continue;
         }
-        let doubts = Doubts { part: twins.contains(&at), several: by_ranks(&components, processes) };
+        let doubts = Doubts {
+            part: twins.contains(&at),
+            several: by_ranks(&components, processes),
+            processes: components.iter().flat_map(|own| own.votes.keys()).any(|process| doubtful.contains(process)),
+        };
         let job = Job { components, doubts };
         match refusal(&job) {
             None => formed.jobs.push(job),
@@ -356,6 +375,7 @@ fn refusal(job: &Job<'_>) -> Option<String> {
 /// What of a job decides which connections without ranks belong to it.
 struct Place {
     key: Option<(Family, TagLayout)>,
+    release: Option<Release>,
     ports: BTreeSet<Endpoint>,
     contexts: BTreeSet<u32>,
 }
@@ -363,7 +383,8 @@ struct Place {
 impl Place {
     fn new(job: &Job<'_>) -> Self {
         let contexts = job.components.iter().flat_map(Component::contexts).collect();
-        Self { key: job.family(), ports: job.ports(), contexts }
+        let release = job.components.iter().find_map(|own| own.release);
+        Self { key: job.family(), release, ports: job.ports(), contexts }
     }
 
     /// The component has a port of the job, and speaks of communicators of the job alone. Messages of other programs
@@ -375,6 +396,7 @@ impl Place {
         let is_known = !contexts.is_empty() && contexts.is_subset(&self.contexts);
         let is_of_library = own.family != Family::Ucx || own.ports.keys().all(|process| processes.is_named(*process));
         self.key == Some((own.family, own.layout))
+            && self.release.zip(own.release).is_none_or(|(job, own)| job == own)
             && if is_known {
                 ports.any(|port| self.ports.contains(port))
             } else {

@@ -21,6 +21,7 @@ mod detection;
 mod infer;
 mod jobs;
 mod moved;
+mod nccl;
 mod pairs;
 mod processes;
 mod reading;
@@ -31,7 +32,7 @@ pub use pairs::{Evidence, Pairs, named, pair};
 
 use crate::model::profile::{CmRow, CoverageState, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Introduction, Kind, QueuePair, SameProcess, Wireup};
+use crate::model::{Introduction, Kind, NcclProcesses, QueuePair, Wireup};
 use cm::Exchange;
 use component::{Component, Rank};
 use ibscope_parsers::Endpoint;
@@ -60,8 +61,8 @@ pub struct Witnesses<'a> {
     pub is_window: bool,
     /// Names of endpoints: those with one name are ports of one node.
     pub names: &'a BTreeMap<Endpoint, String>,
-    /// Queue pairs of which it is known that they belong to one process.
-    pub same_process: &'a [SameProcess],
+    /// What NCCL's messages show of its processes.
+    pub nccl: &'a NcclProcesses,
 }
 
 /// Takes ranks out of CM messages whose exchange does not agree on them.
@@ -129,6 +130,11 @@ fn mark_doubts(doubts: &BTreeMap<u32, Doubts>, identified: &mut Identified) {
     for number in numbers(|doubts| doubts.several) {
         identified.notes.push(format!(
             "job {number} is one by ranks that fit: no connection messages show that its connections are of one job, and it may be several; capture from the start"
+        ));
+    }
+    for number in numbers(|doubts| doubts.processes) {
+        identified.notes.push(format!(
+            "job {number} is one by its ports: the memory that its messages write to does not look like that of one process at each port, and it may be several; capture one job at a time"
         ));
     }
     for (coverage, job) in identified.coverage.iter_mut().zip(&identified.job_of) {

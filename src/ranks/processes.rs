@@ -14,6 +14,7 @@ use crate::model::traffic::ConnectionTotals;
 use crate::model::{QueuePair, Wireup};
 use foldhash::fast::FixedState;
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::mpi::nccl::Release;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Number of an end of connections: a queue pair, or the unknown sender of one connection.
@@ -60,6 +61,10 @@ pub(super) struct Processes {
     sets: Sets,
     /// Ends that a library's own connection messages name: such a process is known, and equals no other.
     named: Vec<bool>,
+    /// The release of NCCL that ends show.
+    releases: BTreeMap<End, Release>,
+    /// Ends of which the process may be several.
+    doubtful: BTreeSet<End>,
 }
 
 impl Processes {
@@ -108,6 +113,26 @@ impl Processes {
     pub(super) fn is_named(&mut self, end: End) -> bool {
         let process = self.process(end);
         self.named[process as usize]
+    }
+
+    pub(super) fn set_release(&mut self, end: End, release: Release) {
+        self.releases.insert(end, release);
+    }
+
+    /// The release of NCCL that an end shows.
+    pub(super) fn release(&self, end: End) -> Option<Release> {
+        self.releases.get(&end).copied()
+    }
+
+    /// The process of this end may be several.
+    pub(super) fn doubt(&mut self, end: End) {
+        self.doubtful.insert(end);
+    }
+
+    /// Processes that may be several, by the end that stands for them.
+    pub(super) fn doubtful(&mut self) -> BTreeSet<End> {
+        let Self { doubtful, sets, .. } = self;
+        doubtful.iter().map(|end| sets.of(*end)).collect()
     }
 
     /// These ends belong to one process.
@@ -210,8 +235,8 @@ pub(super) fn named(witnesses: &Witnesses<'_>, exchanges: &[Exchange], moved: &M
         }
     }
     ranks.into_values().for_each(|own| processes.join_named(own));
-    let in_use = if witnesses.same_process.is_empty() { InUse::default() } else { in_use(witnesses.connections) };
-    for pair in witnesses.same_process {
+    let in_use = if witnesses.nccl.same.is_empty() { InUse::default() } else { in_use(witnesses.connections) };
+    for pair in &witnesses.nccl.same {
         // Memory of a process that has ended may be at the same addresses in the next one.
         let times = in_use.get(&pair.a).zip(in_use.get(&pair.b));
         if times.is_none_or(|(a, b)| a.0 <= b.1 && b.0 <= a.1) {

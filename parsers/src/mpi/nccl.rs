@@ -41,6 +41,7 @@ const SIZE_LIMIT_BYTES: u64 = 1 << 40;
 const ADDRESS: core::ops::Range<u64> = 1 << 12..1 << 49;
 
 /// Layout of the elements: the releases that have it.
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Release {

@@ -56,6 +56,15 @@ pub(super) fn same_nodes(library: &Library, random: &mut Random, _: usize) -> Sc
     first.with(other).scene(format!("{about} and {other_about} on the same nodes"))
 }
 
+/// Two jobs of NCCL on the same nodes. Nothing in its messages names a job.
+pub(super) fn of_nccl(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let is_nccl = |run: &Run| run.name.starts_with("nccl");
+    let (first, about) = cast(library, random, is_nccl);
+    let (other, other_about) = second(library, random, first.form, is_nccl);
+    let other = beside(&first, other, random);
+    first.with(other).scene(format!("{about} and {other_about} on the same nodes"))
+}
+
 /// A copy of the same run with other queue pairs, workers and job number. The copy writes to the
 /// same memory addresses and keys as the original, by which NCCL's messages find their data. Two
 /// real processes on one adapter never share keys, so NCCL's runs are left out.

@@ -85,6 +85,7 @@ pub(crate) const ALL: &[Class] = &[
     Class::open("jobs-anywhere", 500, jobs::anywhere),
     Class::new("mpich-beside-open-mpi", 500, jobs::two_libraries),
     Class::open("same-run-twice", 200, jobs::twice),
+    Class::open("jobs-of-nccl", 200, jobs::of_nccl),
     Class::open("jobs-window", 500, jobs::in_a_window),
     Class::open("storage-constructed", 1000, storage::constructed),
     Class::new("storage-recorded", 300, storage::recorded),
