@@ -59,7 +59,7 @@ use timing::{Clock, Sights};
 /// longer than the truth.
 const LARGEST_MTU_BYTES: u32 = 4096;
 /// Wire-up messages that are kept per tracker, and introductions; a connection needs a few.
-const MAX_WIREUPS: usize = 1 << 14;
+const MAX_WIREUPS: usize = 1 << 16;
 
 /// Connections of a tracker whose state lies in the caches of a processor: half a kibibyte each, and there are 32 trackers.
 const NEAR_CONNECTIONS: usize = 64;
@@ -85,8 +85,8 @@ pub struct Tracker {
     times: bool,
     /// What goes wrong is followed.
     follows_health: bool,
-    /// Connections that are followed at most.
-    room: usize,
+    /// No connection is followed but those that are known.
+    is_closed: bool,
     /// Numbers of the connections, by their keys.
     index: HashTable<u32>,
     hasher: FixedState,
@@ -104,6 +104,8 @@ pub struct Tracker {
     messages: Messages,
     wireups: Vec<Wireup>,
     introductions: Vec<Introduction>,
+    /// Wire-up messages and introductions that there was no room for.
+    introductions_left_out: u64,
     cts_queues: Vec<CtsQueue>,
     /// Messages given up before connections were.
     evicted: u64,
@@ -222,14 +224,14 @@ pub struct Events {
 
 impl Tracker {
     /// A tracker that has seen nothing. `times` asks for the times between packets, which take [`Depth::Envelopes`] at least: what
-    /// answers what is told by the pairs of connections. `health` asks for what goes wrong. `room` is how many connections are followed at most.
+    /// answers what is told by the pairs of connections. `health` asks for what goes wrong.
     #[must_use]
-    pub fn new(depth: Depth, times: bool, health: bool, room: usize) -> Self {
+    pub fn new(depth: Depth, times: bool, health: bool) -> Self {
         Self {
             depth,
             times: times && depth >= Depth::Envelopes,
             follows_health: health,
-            room,
+            is_closed: false,
             index: HashTable::new(),
             hasher: FixedState::default(),
             connections: Paged::default(),
@@ -244,6 +246,7 @@ impl Tracker {
             messages: Messages::new(depth, times && depth >= Depth::Envelopes),
             wireups: Vec::new(),
             introductions: Vec::new(),
+            introductions_left_out: 0,
             cts_queues: Vec::new(),
             evicted: 0,
         }
@@ -262,7 +265,7 @@ impl Tracker {
         self.hasher.hash_one((of_connection, message.psn))
     }
 
-    /// The numbers of these connections, which are made where they are new; `None` where there is no room for them.
+    /// The numbers of these connections, which are made where they are new; `None` for new ones after [`Tracker::close`].
     pub fn connections(&mut self, keys: &[ConnectionKey], numbers: &mut Vec<Option<u32>>) {
         numbers.clear();
         // A processor waits for memory once for all of them and not for each.
@@ -270,6 +273,18 @@ impl Tracker {
         for (key, number) in keys.iter().zip(numbers).filter(|(_, number)| number.is_none()) {
             *number = self.connection(key);
         }
+    }
+
+    /// Makes a connection. False where it is known.
+    pub fn admit(&mut self, key: &ConnectionKey) -> bool {
+        let before = self.followed();
+        self.connection(key);
+        self.followed() > before
+    }
+
+    /// From now on no connection is followed but those that are known.
+    pub const fn close(&mut self) {
+        self.is_closed = true;
     }
 
     /// True with so few connections that the processor's caches hold all of their state.
@@ -460,9 +475,10 @@ impl Tracker {
         *self = Self {
             wireups: std::mem::take(&mut self.wireups),
             introductions: std::mem::take(&mut self.introductions),
+            introductions_left_out: self.introductions_left_out,
             cts_queues: std::mem::take(&mut self.cts_queues),
             evicted: self.evicted(),
-            ..Self::new(self.depth, self.times, self.follows_health, self.room)
+            ..Self::new(self.depth, self.times, self.follows_health)
         };
     }
 
@@ -489,6 +505,12 @@ impl Tracker {
     #[must_use]
     pub fn introductions(&self) -> &[Introduction] {
         &self.introductions
+    }
+
+    /// Wire-up messages and introductions that were not kept.
+    #[must_use]
+    pub const fn introductions_left_out(&self) -> u64 {
+        self.introductions_left_out
     }
 
     /// NCCL's queues of clear-to-send elements, each once per input.
@@ -537,13 +559,13 @@ impl Tracker {
         }
     }
 
-    /// The connection with this key, made where it is new and there is room.
+    /// The connection with this key, made where it is new.
     #[cold]
     fn connection(&mut self, key: &ConnectionKey) -> Option<u32> {
         if let Some(id) = self.find(key) {
             return Some(id);
         }
-        if self.connections.len() >= self.room {
+        if self.is_closed {
             return None;
         }
         let others = self.connections.len();

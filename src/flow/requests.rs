@@ -12,6 +12,15 @@ use ibscope_parsers::mpi::{self, Envelope, Form, Head, Length, Matching, Name, P
 /// What an atomic operation works on.
 const ATOMIC_BYTES: u64 = 8;
 
+/// Keeps one more of these if there is room, and says how many were left out.
+fn keep<T>(kept: &mut Vec<T>, one: T) -> u64 {
+    let has_room = kept.len() < MAX_WIREUPS;
+    if has_room {
+        kept.push(one);
+    }
+    u64::from(!has_room)
+}
+
 impl Tracker {
     /// A request that is seen for the first time.
     pub(super) fn request(
@@ -173,11 +182,13 @@ impl Tracker {
             Part::Data { .. } => events.starts.push(start(None)),
             Part::Control => {
                 events.starts.push(start(None));
-                if self.wireups.len() < MAX_WIREUPS {
-                    self.wireups.extend(introductions::wireup(form, packet, payload));
+                if let Some(wireup) = introductions::wireup(form, packet, payload) {
+                    self.introductions_left_out += keep(&mut self.wireups, wireup);
                 }
-                if packet.opcode().service() == Service::Ud && self.introductions.len() < MAX_WIREUPS {
-                    self.introductions.extend(introductions::introduction(form, packet, payload));
+                if packet.opcode().service() == Service::Ud
+                    && let Some(introduction) = introductions::introduction(form, packet, payload)
+                {
+                    self.introductions_left_out += keep(&mut self.introductions, introduction);
                 }
             }
         }

@@ -66,9 +66,21 @@ pub struct Coverage {
     /// Packets of connections that came when an input had as many as are followed: in no table. `--max-connections` says how many.
     #[serde(default)]
     pub not_followed: u64,
+    /// Wire-up messages and introductions of processes that were counted and not kept: ranks may be unknown for want of them.
+    #[serde(default)]
+    pub introductions_left_out: u64,
+    /// Pause frames of senders beyond those that are told apart: in neither of the two tables of pause frames.
+    #[serde(default)]
+    pub pause_frames_left_out: u64,
+    /// Interface statistics of interfaces beyond those that are told apart: what these have dropped is not counted.
+    #[serde(default)]
+    pub statistics_left_out: u64,
     /// Packets that a file before this one in the same stream holds as well, with the same time: they count there alone.
     #[serde(default)]
     pub shared_packets: u64,
+    /// Packets that a later file of the same stream may hold as well, and that were not remembered: they may count twice.
+    #[serde(default)]
+    pub seam_left_out: u64,
     /// Packets of connections seen here that this input lacks and another one, which overlaps it in time and counts instead, has.
     #[serde(default)]
     pub missing_packets: u64,
@@ -134,10 +146,10 @@ const MAX_PAUSE_SENDERS: usize = 1 << 10;
 const CLASSES: usize = 8;
 
 impl Coverage {
-    /// Forgets senders of pause frames beyond those that are told apart. A broken capture may have any number of them.
+    /// Leaves out senders of pause frames beyond those that are told apart, and counts their frames. A broken capture may have any number of them.
     pub fn bound_pauses(&mut self) {
         while self.pause_frames.len() > MAX_PAUSE_SENDERS {
-            self.pause_frames.pop_last();
+            self.pause_frames_left_out += self.pause_frames.pop_last().map_or(0, |(_, frames)| frames);
         }
         while self.pauses.len() > MAX_PAUSE_SENDERS * CLASSES {
             self.pauses.pop_last();
@@ -160,6 +172,7 @@ impl Coverage {
         for (what, pauses) in &other.pauses {
             self.pauses.entry(what.clone()).or_default().merge(pauses);
         }
+        self.pause_frames_left_out += other.pause_frames_left_out;
         self.bound_pauses();
         self.outside_window += other.outside_window;
         self.truncated += other.truncated;
@@ -179,7 +192,10 @@ impl Coverage {
         self.messages_without_start += other.messages_without_start;
         self.messages_evicted += other.messages_evicted;
         self.not_followed += other.not_followed;
+        self.introductions_left_out += other.introductions_left_out;
+        self.statistics_left_out += other.statistics_left_out;
         self.shared_packets += other.shared_packets;
+        self.seam_left_out += other.seam_left_out;
         self.missing_packets += other.missing_packets;
         self.management += other.management;
         self.multicast += other.multicast;

@@ -1,5 +1,6 @@
 //! Captures -> profile.
 
+use super::admission::admit;
 use super::align::{self, Read, Transits};
 use super::bounds::Bounds;
 use super::conclude::{Finished, conclude};
@@ -170,6 +171,7 @@ pub(super) struct Analysis {
     /// The inputs that are read now: batches name them by their place in this list.
     now: Vec<usize>,
     bounds: Bounds,
+    max_connections: usize,
     /// The packets of a single input by which its clock can be held against that of others later, where they are asked for.
     sights: Option<Sights>,
     spares: Spares,
@@ -209,8 +211,7 @@ impl Analysis {
         let draws = (inputs > 1 || options.keep_parts) && options.read_times && depth >= Depth::Envelopes;
         let room = drawn_room(inputs);
         let tracker = || {
-            let room = options.max_connections.div_ceil(SHARDS);
-            let mut tracker = Tracker::new(depth, options.read_times, options.read_health, room);
+            let mut tracker = Tracker::new(depth, options.read_times, options.read_health);
             if draws {
                 tracker.give_messages();
             }
@@ -241,6 +242,7 @@ impl Analysis {
             first_of_stream: (0..inputs).collect(),
             now: (0..inputs).collect(),
             bounds: Bounds::new(options),
+            max_connections: options.max_connections,
             sights: None,
             spares: Spares::default(),
         }
@@ -314,16 +316,19 @@ impl Analysis {
 
     /// Takes the packets of some batches. Those of one input are in file order.
     fn round(&mut self, decoded: &[Decoded]) {
-        let Self { inputs, first_of_stream, now, .. } = self;
+        let Self { inputs, first_of_stream, now, max_connections, .. } = self;
         let input_of = |decoded: &Decoded| now[decoded.batch.input as usize];
         inputs.par_iter_mut().enumerate().for_each(|(index, input)| {
             decoded.iter().filter(|decoded| input_of(decoded) == index).for_each(|decoded| input.count(decoded));
-            let own = || decoded.iter().filter(|decoded| first_of_stream[input_of(decoded)] == index);
-            if own().next().is_none() {
+            let own: Vec<&Decoded> =
+                decoded.iter().filter(|decoded| first_of_stream[input_of(decoded)] == index).collect();
+            if own.is_empty() {
                 return;
             }
+            let mut trackers: Vec<&mut Tracker> = input.shards.iter_mut().map(|shard| &mut shard.tracker).collect();
+            admit(&mut trackers, &own, *max_connections);
             input.shards.par_iter_mut().enumerate().for_each(|(shard, state)| {
-                for decoded in own() {
+                for decoded in &own {
                     state.packets(decoded, shard);
                 }
             });
@@ -384,16 +389,23 @@ impl InputState {
         self.shards.iter().map(|shard| shard.shared).sum()
     }
 
+    /// Packets that files after theirs may hold too, and that are not remembered.
+    fn seam_left_out(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.seam.left_out()).sum()
+    }
+
     /// All that is known of what was read.
     fn coverage(&self) -> Coverage {
         let (same_time, same_time_most, same_time_most_bytes) = self.stamps.together();
         let interface_drops = self.dropped();
         let not_followed = self.not_followed();
         let shared_packets = self.shared();
+        let seam_left_out = self.seam_left_out();
         Coverage {
             interface_drops,
             not_followed,
             shared_packets,
+            seam_left_out,
             same_time,
             same_time_most,
             same_time_most_bytes,
@@ -408,6 +420,8 @@ impl InputState {
             if self.drops.len() < MAX_INTERFACES || self.drops.contains_key(&statistics.interface) {
                 let seen = self.drops.entry(statistics.interface).or_default();
                 *seen = (*seen).max(dropped);
+            } else {
+                self.coverage.statistics_left_out += 1;
             }
         }
         if let Some((first, last)) = counts.times_ns {
@@ -501,6 +515,7 @@ impl Shard {
             evicted: self.tracker.evicted(),
             wireups: self.tracker.wireups().to_vec(),
             introductions: self.tracker.introductions().to_vec(),
+            introductions_left_out: self.tracker.introductions_left_out(),
             cts_queues: self.tracker.cts_queues().to_vec(),
             sums: self.sums,
             cm: self.cm,

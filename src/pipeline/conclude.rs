@@ -7,9 +7,9 @@ use super::align::{self, Transits};
 use super::ending::{Ended, SHARDS, ShardEnd};
 use super::fill::fill;
 use super::spill::Spill;
-use super::{Error, Options};
+use super::{Error, Options, left_out};
 use crate::flow::{self, ConnectionEnd};
-use crate::model::profile::{CmRow, Input, JobRow};
+use crate::model::profile::{CmRow, CoverageState, Input, JobRow};
 use crate::model::{ConnectionKey, Coverage, Marks, Missing, Profile, printable};
 use crate::ranks::{self, Detection, Witnesses};
 use crate::reduce::{Accumulator, Drawn, Ending, Settling, Share, Untimed};
@@ -87,6 +87,7 @@ pub(super) fn conclude(
             coverage.messages_evicted += shard.evicted;
             wireups.extend(shard.wireups);
             introductions.extend(shard.introductions);
+            input.coverage.introductions_left_out += shard.introductions_left_out;
             cts_queues.extend(shard.cts_queues);
             spills.extend(shard.spill.map(|spill| (index, keys, spill)));
             unsettled.push(Unsettled { input: index, keeps_vcrc, connections: shard.connections, sums: shard.sums });
@@ -120,6 +121,7 @@ pub(super) fn conclude(
         return Err(no_infiniband(&coverage));
     }
     notes.extend(bounds.notes());
+    notes.extend(left_out::notes(&coverage, cm_lost, options));
     if !options.read_payload {
         notes.push(
             "payload was not looked at (--no-payload): no MPI messages, ranks or connection management messages"
@@ -146,9 +148,6 @@ pub(super) fn conclude(
             untimed.unclear + untimed.backwards
         ));
     }
-    if cm_lost > 0 {
-        notes.push(format!("{cm_lost} connection management messages were counted and not kept"));
-    }
     cm.sort_by_key(cm_order);
     // Copies of one message, from mirrors and from several inputs, differ in time only.
     cm.dedup_by(|a, b| cm_identity(a) == cm_identity(b));
@@ -167,7 +166,11 @@ pub(super) fn conclude(
         nccl: &nccl,
     };
     let paired = ranks::pair(&witnesses);
-    let identified = ranks::identify(&witnesses, &paired);
+    let mut identified = ranks::identify(&witnesses, &paired);
+    if coverage.not_followed + coverage.seam_left_out > 0 {
+        // Whose packets these are is not known.
+        identified.coverage.iter_mut().for_each(|own| own.state = own.state.max(CoverageState::Unknown));
+    }
     for connection in &settled.connections {
         let Some(missing) = connection.missing.as_deref() else { continue };
         coverage.messages_with_gaps += missing.with_gaps;

@@ -53,6 +53,8 @@ pub(super) struct ShardEnd {
     pub(super) evicted: u64,
     pub(super) wireups: Vec<Wireup>,
     pub(super) introductions: Vec<Introduction>,
+    /// Wire-up messages and introductions that were not kept.
+    pub(super) introductions_left_out: u64,
     pub(super) cts_queues: Vec<CtsQueue>,
     /// MPI messages that other inputs may have seen too.
     pub(super) drawn: Option<Sample<Passage>>,

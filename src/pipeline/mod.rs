@@ -11,12 +11,14 @@
 //! Memory is bounded by the batches of two rounds and by the state of connections.
 
 mod adapt;
+mod admission;
 mod align;
 mod analysis;
 mod bounds;
 mod conclude;
 mod ending;
 mod fill;
+mod left_out;
 mod merge;
 mod messages;
 mod packets;

@@ -3,6 +3,7 @@
 mod align;
 mod anonymize;
 mod architecture;
+mod bounds;
 mod browser;
 mod cli;
 mod columns;
