@@ -262,29 +262,26 @@ fn walk(path: &Path, mode: Option<u32>) -> io::Result<Dir> {
     way.pop().ok_or_else(|| refused(path, "is no folder"))
 }
 
-/// Refuses a folder in which somebody else may change names. `is_on_the_way` says that the next name in it is checked as well.
+/// Refuses a folder in which somebody else may change names.
 fn trust(path: &Path, metadata: &Metadata, is_on_the_way: bool, own: u32) -> io::Result<()> {
-    let (user, mode) = (metadata.uid(), metadata.mode());
+    match fault(path, (metadata.uid(), metadata.mode()), is_on_the_way, own) {
+        Some(what) => Err(refused(path, &what)),
+        None => Ok(()),
+    }
+}
+
+/// Why somebody else than root and `own` may change names in the folder of this user and mode. `is_on_the_way` says that the next name in it is
+/// checked as well.
+pub(crate) fn fault(path: &Path, (user, mode): (u32, u32), is_on_the_way: bool, own: u32) -> Option<String> {
+    let path = path.display();
     if user != 0 && user != own {
-        return Err(refused(
-            path,
-            &format!(
-                "belongs to user {user}, who could put links into it; make it root's: `chown root {}`",
-                path.display()
-            ),
+        return Some(format!(
+            "belongs to user {user}, who could put links into it; make it root's: `chown root {path}`"
         ));
     }
-    if mode & OTHERS_WRITE != 0 && !(is_on_the_way && mode & STICKY != 0) {
-        return Err(refused(
-            path,
-            &format!(
-                "has mode {:04o}: others could put links into it; run `chmod go-w {}`",
-                mode & 0o7777,
-                path.display()
-            ),
-        ));
-    }
-    Ok(())
+    let is_open = mode & OTHERS_WRITE != 0 && !(is_on_the_way && mode & STICKY != 0);
+    let bits = mode & 0o7777;
+    is_open.then(|| format!("has mode {bits:04o}: others could put links into it; run `chmod go-w {path}`"))
 }
 
 fn refused(path: &Path, what: &str) -> io::Error {

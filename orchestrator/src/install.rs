@@ -1,6 +1,7 @@
 //! Installing the hooks: the scripts that Slurm is to run, the lines of `slurm.conf`, and whether what is there fits.
 
 use crate::config::Config;
+use crate::folder::fault;
 use crate::remote::quote;
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,7 +49,13 @@ pub struct Script {
     pub path: PathBuf,
     /// What it holds.
     pub text: String,
+    /// The line that calls ibscope, for a script of the site's.
+    pub command: String,
 }
+
+/// How the scripts begin.
+const OURS: &str =
+    "#!/bin/sh\n# Slurm passes no arguments to its hooks. Where the program is missing, jobs run all the same.\n";
 
 /// Why it cannot be told.
 #[derive(Debug, thiserror::Error)]
@@ -95,13 +102,26 @@ impl Installation {
         let user = options.get("slurmuser").map_or("root", |(value, _)| value.as_str());
         findings.push(on_secret(path, "configuration", user)?);
         findings.push(on_secret(&config.ssh.key, "key of ssh", user)?);
-        findings.push(on_program(program)?);
+        let folders = [
+            ("state folder", Some(config.run.state_dir.as_path())),
+            ("folder for manifests and captures", Some(config.collect.directory.as_path())),
+            ("folder for hostfiles", config.sinks.hostfile_directory.as_deref()),
+            ("folder of the log", config.run.log.as_deref().and_then(Path::parent)),
+        ];
+        for (what, folder) in folders {
+            findings.extend(folder.map(|folder| on_folder(what, folder, user)));
+        }
+        findings.push(on_program(program, user)?);
         Ok(Self { scripts, lines, findings })
     }
 
-    /// Writes the scripts, each whole or not at all.
+    /// Writes the scripts, each whole or not at all. One that is not ours is left.
     pub fn write(&self) -> Result<(), InstallError> {
-        for script in &self.scripts {
+        let is_free = |script: &&Script| match fs::read(&script.path) {
+            Ok(bytes) => is_ours(&String::from_utf8_lossy(&bytes)),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        for script in self.scripts.iter().filter(is_free) {
             let failed = |source| InstallError::File { path: script.path.clone(), source };
             let folder = script.path.parent().unwrap_or(Path::new("/"));
             fs::create_dir_all(folder).map_err(failed)?;
@@ -128,13 +148,9 @@ fn script(program: &Path, config: &Path, folder: &Path, hook: &str) -> Result<Sc
         text.map(|text| quote::quote(&text)).ok_or_else(|| InstallError::Path(path.to_owned()))
     };
     let (program, config) = (word(program)?, word(config)?);
-    let text = format!(
-        "#!/bin/sh\n\
-         # Slurm passes no arguments to its hooks. Where the program is missing, jobs run all the same.\n\
-         [ -x {program} ] || exit 0\n\
-         exec {program} hook {hook} --config {config}\n"
-    );
-    Ok(Script { path: folder.join(hook), text })
+    let command = format!("{program} hook {hook} --config {config}");
+    let text = format!("{OURS}[ -x {program} ] || exit 0\nexec {command}\n");
+    Ok(Script { path: folder.join(hook), text, command })
 }
 
 /// Options with the file and line where each stands.
@@ -187,9 +203,20 @@ fn on_script(script: &Script) -> Finding {
             }
             _ => fine(format!("{path} is there")),
         },
-        Ok(_) => to_do(format!("{path} is there and holds something else; --write replaces it")),
+        Ok(text) if is_ours(&text) => {
+            to_do(format!("{path} is of another ibscope or configuration; --write replaces it"))
+        }
+        Ok(_) => wrong(format!(
+            "{path} is the site's own, and --write leaves it: let it run `{}` as well, or give --scripts another folder",
+            script.command
+        )),
         Err(_) => to_do(format!("{path} is not there yet; --write creates it")),
     }
+}
+
+/// Written by `--write`, of whatever version.
+fn is_ours(text: &str) -> bool {
+    text.starts_with(OURS)
 }
 
 fn on_option(option: &str, found: Option<&(String, String)>, script: &Path) -> Finding {
@@ -199,7 +226,9 @@ fn on_option(option: &str, found: Option<&(String, String)>, script: &Path) -> F
             "{place}: {option} is {value} already, and Slurm runs one only: let that script run {} as well",
             script.display()
         )),
-        None => to_do(format!("{option} is not set; add the line above and run `scontrol reconfigure`")),
+        None => to_do(format!(
+            "{option} is not set; add the line above and restart slurmctld: `scontrol reconfigure` does not take hooks over"
+        )),
     }
 }
 
@@ -251,6 +280,35 @@ fn on_secret(path: &Path, what: &str, user: &str) -> Result<Finding, InstallErro
     })
 }
 
+/// Hooks write there as `user`, and nobody else may.
+fn on_folder(what: &str, folder: &Path, user: &str) -> Finding {
+    let place = folder.display();
+    let Some(uid) = uid(user) else {
+        return wrong(format!(
+            "{user} (SlurmUser) is no user of this machine, so that who may write to {place} cannot be told"
+        ));
+    };
+    // A link on the way is root's or the user's where the folder that holds it is.
+    let Ok(actual) = fs::canonicalize(folder) else {
+        return to_do(format!("the {what} {place} is not there yet; run `install -d -m 0700 -o {user} {place}`"));
+    };
+    for folder in actual.ancestors() {
+        let Ok(metadata) = fs::metadata(folder) else {
+            return wrong(format!("{}: cannot be looked at; run this as root", folder.display()));
+        };
+        let is_on_the_way = folder != actual;
+        if let Some(fault) = fault(folder, (metadata.uid(), metadata.mode()), is_on_the_way, uid) {
+            return wrong(format!("{what}: {} {fault}", folder.display()));
+        }
+        if !is_on_the_way && metadata.uid() != uid {
+            return wrong(format!(
+                "{place}: hooks run as {user} (SlurmUser), who cannot write to the {what}; run `chown {user} {place}`"
+            ));
+        }
+    }
+    fine(format!("{place}: nobody but {user} can write to the {what}"))
+}
+
 fn uid(user: &str) -> Option<u32> {
     if user == "root" {
         return Some(0);
@@ -259,11 +317,16 @@ fn uid(user: &str) -> Option<u32> {
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
-fn on_program(program: &Path) -> Result<Finding, InstallError> {
+fn on_program(program: &Path, user: &str) -> Result<Finding, InstallError> {
     let place = program.display();
     let metadata = fs::metadata(program).map_err(|source| InstallError::File { path: program.to_owned(), source })?;
     Ok(if metadata.mode() & 0o022 != 0 {
         wrong(format!("{place} can be changed by others than its owner; run `chmod go-w {place}`"))
+    } else if metadata.uid() != 0 && Some(metadata.uid()) != uid(user) {
+        wrong(format!(
+            "{place} belongs to user {}, who could change what hooks run; run `chown root {place}`",
+            metadata.uid()
+        ))
     } else {
         fine(format!("{place} can be changed by its owner only"))
     })
@@ -284,9 +347,14 @@ mod tests {
             site.file("key", "secret", 0o600);
             let text = format!(
                 "[ssh]\nkey = \"{}\"\nknown_hosts = \"/etc/known\"\n[mirror]\nbackend = \"none\"\n\
-                 [capture]\nbackend = \"ibdump\"\ndirectory = \"/scratch\"\n[collect]\ndirectory = \"/runs\"\n[run]\ndeadline_s = 20\n",
-                key.display()
+                 [capture]\nbackend = \"ibdump\"\ndirectory = \"/scratch\"\n[collect]\ndirectory = \"{home}/runs\"\n\
+                 [run]\ndeadline_s = 20\nstate_dir = \"{home}/state\"\n",
+                key.display(),
+                home = site.0.path().display()
             );
+            for folder in ["runs", "state"] {
+                fs::create_dir(site.at(folder)).unwrap();
+            }
             site.file("capture.toml", &text, 0o600);
             site.file("slurm.conf", slurm, 0o644);
             site.file("ibscope", "program", 0o755);
@@ -370,6 +438,39 @@ mod tests {
         {
             assert!(text.contains(remedy), "{text}");
         }
+    }
+
+    #[test]
+    fn a_script_of_the_site_is_left() {
+        let site = Site::new(&format!("SlurmUser={}\n", Site::user()));
+        fs::create_dir(site.at("scripts")).unwrap();
+        site.file("scripts/prolog", "#!/bin/sh\nexec /site/prolog\n", 0o755);
+        site.file("scripts/epilog", &format!("{OURS}exec /old/ibscope hook epilog\n"), 0o755);
+        let found = site.inspect();
+        found.write().unwrap();
+        assert_eq!(fs::read_to_string(site.at("scripts/prolog")).unwrap(), "#!/bin/sh\nexec /site/prolog\n");
+        assert_eq!(fs::read_to_string(site.at("scripts/epilog")).unwrap(), found.scripts[1].text);
+        let wrong = site.wrong();
+        let line = format!("let it run `{} hook prolog --config", site.at("ibscope").display());
+        assert!(wrong.len() == 1 && wrong[0].contains(&line), "{wrong:?}");
+    }
+
+    #[test]
+    fn folders_are_those_of_the_user_that_hooks_run_as() {
+        let site = Site::new(&format!("SlurmUser={}\n", Site::user()));
+        fs::set_permissions(site.at("state"), fs::Permissions::from_mode(0o770)).unwrap();
+        fs::remove_dir(site.at("runs")).unwrap();
+        let wrong = site.wrong();
+        assert!(
+            wrong.len() == 1 && wrong[0].contains("has mode 0770") && wrong[0].contains("state folder"),
+            "{wrong:?}"
+        );
+        let missing = format!("run `install -d -m 0700 -o {} {}`", Site::user(), site.at("runs").display());
+        assert!(site.inspect().findings.iter().any(|finding| finding.text.contains(&missing)), "{:?}", site.inspect());
+        // Slurm as a user of its own: nothing of root's is its.
+        site.file("slurm.conf", "SlurmUser=nobody\n", 0o644);
+        let wrong = site.wrong();
+        assert!(wrong.iter().any(|wrong| wrong.contains("state")), "{wrong:?}");
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod remote;
 pub mod run;
 pub mod selftest;
 pub mod session;
+mod sink;
 mod stamp;
 pub mod status;
 pub mod step;

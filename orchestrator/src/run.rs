@@ -8,6 +8,7 @@ use crate::manifest::CommandRun;
 use crate::plan::Plan;
 use crate::remote::process::Process;
 use crate::remote::{Files, parallel};
+use crate::sink;
 use crate::step::{CaptureStep, HostfileStep, MirrorStep, Step};
 use crate::undo::{self, Captures, Undone};
 use std::collections::BTreeMap;
@@ -186,13 +187,17 @@ pub(crate) fn lines(steps: &[Step], phase: &[usize]) -> Vec<Vec<usize>> {
     lines
 }
 
-/// What is better found out before anything is changed: no room for a capture, a port that somebody else mirrors. Nodes are asked for the time besides.
+/// What is better found out before anything is changed: a folder for captures that others can change, no room in it, a port that somebody else mirrors. Nodes are asked for the time besides.
 fn prepare(effort: Effort<'_>, journal: &Journal) -> Result<Vec<Refusal>, JournalError> {
     let steps: Vec<(usize, &Step)> = journal.plan().steps.iter().enumerate().collect();
     let refusals = parallel(&steps, effort.width(), |&(place, step)| match step {
         Step::Capture(capture) => {
             let folder = capture.file.parent().unwrap_or(Path::new("/"));
-            if let Err(what) = effort.room_on(&capture.node, folder, effort.config.capture.disk_limit_bytes) {
+            let is_room = || effort.room_on(&capture.node, folder, effort.config.capture.disk_limit_bytes);
+            let node = effort.node(&capture.node);
+            if let Err(what) =
+                node.and_then(|node| sink::prepare(&node, &capture.node, folder)).and_then(|()| is_room())
+            {
                 return Ok(Some(what));
             }
             journal.write(&Entry::Clock { at_ns: now_ns(), step: place, exchanges: effort.clock(&capture.node) })?;

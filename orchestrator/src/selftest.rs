@@ -4,10 +4,14 @@
 use crate::capture::CaptureBackend;
 use crate::config::{Config, MirrorBackend, Place, Values};
 use crate::fabric::{self, Inventory};
+use crate::folder::Folder;
 use crate::journal::State;
+use crate::remote::process::Node;
 use crate::remote::{Output, RemoteError, Runner, parallel, printable};
+use crate::sink;
 use serde::Serialize;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -33,6 +37,8 @@ pub fn run(config: &Config, nodes: &[String], runner: &dyn Runner) -> Vec<Row> {
     let mut rows = here(config);
     let sinks = match config.mirror.backend {
         MirrorBackend::None => nodes.to_vec(),
+        // Each node of a job may be a sink.
+        _ if config.sinks.from_job => config.sinks.nodes.iter().chain(nodes).cloned().collect(),
         _ => config.sinks.nodes.clone(),
     };
     let mut all = sinks.clone();
@@ -53,6 +59,8 @@ fn row(place: &str, what: impl Into<String>, tried: Result<(), String>) -> Row {
 }
 
 const HERE: &str = "here";
+/// Bits of a mode for group and others.
+const OTHERS: u32 = 0o077;
 
 fn here(config: &Config) -> Vec<Row> {
     let mut rows = vec![row(
@@ -70,14 +78,43 @@ fn here(config: &Config) -> Vec<Row> {
     for (what, folder) in folders {
         rows.extend(folder.map(|folder| row(HERE, format!("{what} {}", folder.display()), writable(folder))));
     }
+    rows.extend(config.run.log.as_ref().map(|log| row(HERE, format!("log {}", log.display()), log_folder(log))));
+    rows.extend(of_ssh(config));
     rows
 }
 
+/// A file is made in a folder, as the hooks do.
 fn writable(folder: &Path) -> Result<(), String> {
-    let probe = folder.join(format!(".ibscope-selftest-{}", std::process::id()));
-    let tried = fs::File::options().write(true).create_new(true).open(&probe).and_then(|_| fs::remove_file(&probe));
-    tried
-        .map_err(|error| format!("no file can be made in it: {error}; create the folder, or let this user write there"))
+    let probe = format!(".ibscope-selftest-{}", std::process::id());
+    let tried = Folder::open(folder).and_then(|folder| {
+        folder.create(&probe, 0o600)?;
+        folder.remove(&probe)
+    });
+    tried.map_err(|error| {
+        format!("no file can be made in it: {error}; create the folder, or let this user alone write there")
+    })
+}
+
+/// The folder of the log, which hooks add to or leave out.
+fn log_folder(log: &Path) -> Result<(), String> {
+    let folder = log.parent().unwrap_or(Path::new("/"));
+    Folder::open(folder)
+        .map(drop)
+        .map_err(|error| format!("hooks do not write there: {error}; or give run.log another folder"))
+}
+
+/// What ssh reads: the key, which nobody else may read, and the keys of nodes, which nobody else may write.
+fn of_ssh(config: &Config) -> Vec<Row> {
+    let open = |path: &Path, others: u32| {
+        let file = fs::File::open(path).map_err(|error| format!("cannot be read: {error}; see [ssh]"))?;
+        let mode = file.metadata().map_err(|error| error.to_string())?.mode() & 0o777;
+        let remedy = if others == OTHERS { "chmod go=" } else { "chmod go-w" };
+        if mode & others == 0 { Ok(()) } else { Err(format!("has mode {mode:04o}; run `{remedy} {}`", path.display())) }
+    };
+    [("key of ssh", &config.ssh.key, OTHERS), ("host keys", &config.ssh.known_hosts, OTHERS & 0o022)]
+        .into_iter()
+        .map(|(what, path, others)| row(HERE, format!("{what} {}", path.display()), open(path, others)))
+        .collect()
 }
 
 /// What a program that must succeed left.
@@ -114,12 +151,9 @@ fn on_node(config: &Config, node: &str, is_sink: bool, runner: &dyn Runner) -> V
             CaptureBackend::Tcpdump => &config.tools.tcpdump,
         }));
         rows.extend(ON_SINKS.map(Path::new).map(program).into_iter().filter(|row| row.fault.is_some()));
-        let folder = config.capture.directory.to_string_lossy();
-        let there = succeeded(
-            run(&["/usr/bin/test", "-d", &folder, "-a", "-w", &folder]),
-            "not there, or not writable; create it",
-        );
-        rows.push(row(node, format!("folder for captures {folder}"), there));
+        let folder = &config.capture.directory;
+        let asked = Node { runner, name: Some(node), timeout: ANSWER };
+        rows.push(row(node, format!("folder for captures {}", folder.display()), sink::inspect(&asked, node, folder)));
     }
     rows
 }

@@ -41,7 +41,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 18] = [
+const TESTS: [(&str, Test); 19] = [
     ("the_lab_is_what_the_tests_take_it_for", the_lab_is_what_the_tests_take_it_for),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
     ("a_start_that_fails_is_undone_and_the_job_runs", starts::a_start_that_fails_is_undone_and_the_job_runs),
@@ -58,6 +58,7 @@ const TESTS: [(&str, Test); 18] = [
     ),
     ("hooks_of_nodes_act_on_the_first_one_only", failures::hooks_of_nodes_act_on_the_first_one_only),
     ("hostile_names_are_refused_or_passed_literally", hostile::hostile_names_are_refused_or_passed_literally),
+    ("what_users_have_prepared_is_refused", hostile::what_users_have_prepared_is_refused),
     ("registers_are_written_read_back_and_cleared", backends::registers_are_written_read_back_and_cleared),
     ("every_node_captures_at_its_own_adapter", backends::every_node_captures_at_its_own_adapter),
     ("tcpdump_captures_roce", backends::tcpdump_captures_roce),

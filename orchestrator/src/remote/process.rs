@@ -194,6 +194,16 @@ impl Node<'_> {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// Who asks, and who owns a folder and those above it: see [`script::FOLDER`].
+    pub(crate) fn folders(&self, folder: &Path) -> Result<String, RemoteError> {
+        self.script(script::FOLDER, &[&text(folder)], Duration::ZERO)
+    }
+
+    /// Makes a folder for the user who asks.
+    pub(crate) fn make_folder(&self, folder: &Path) -> Result<(), RemoteError> {
+        self.script(script::MAKE, &[&text(folder)], Duration::ZERO).map(drop)
+    }
+
     /// SHA-256 of the first bytes of a file, in hex.
     pub(crate) fn hash(&self, file: &Path, bytes: u64) -> Result<String, RemoteError> {
         let said = self.script(script::HASH, &[&text(file), &bytes.to_string()], Duration::ZERO)?;

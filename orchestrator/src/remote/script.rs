@@ -75,6 +75,16 @@ pub(super) const FIND: &str = concat!(
 /// `$1` file, `$2` bytes: SHA-256 of so many bytes from its start.
 pub(super) const HASH: &str = r#": ibscope-hash; [ -r "$1" ] || exit 1; head -c "$2" -- "$1" | sha256sum"#;
 
+/// `$1` folder: the user who asks, the folder without links, and for it and each folder above it, on both ways, user, mode (in hex) and name.
+pub(super) const FOLDER: &str = concat!(
+    r#": ibscope-folder; id -u; c=$(readlink -m -- "$1"); printf '%s\n' "$c"; "#,
+    r#"walk() { p=$1; while [ -n "$p" ]; do stat -c '%u %f %n' -- "$p" 2>/dev/null; p=${p%/*}; done; }; "#,
+    r#"walk "$1"; walk "$c"; stat -c '%u %f %n' /"#
+);
+
+/// `$1` folder: makes it, for its user alone. What is above it must be there.
+pub(super) const MAKE: &str = r#": ibscope-make; umask 077; mkdir -- "$1""#;
+
 #[cfg(test)]
 mod tests {
     use super::*;
