@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -277,6 +277,7 @@ impl Work<'_> {
     fn collect(&self) -> Vec<Refusal> {
         let record = self.journal.record();
         let places: Vec<usize> = (0..record.progress.len()).collect();
+        let owner = OnceLock::new();
         let refused = parallel(&places, self.effort.width(), |&place| {
             let (Step::Capture(step), Progress::Undone(Some(ended))) =
                 (&record.plan.steps[place], &record.progress[place])
@@ -288,7 +289,7 @@ impl Work<'_> {
             }
             let Some(bytes) = ended.bytes else { return Ok(()) };
             if !record.fetched.contains_key(&place) {
-                let owner = self.effort.owner()?;
+                let owner = owner.get_or_init(|| self.effort.owner()).clone()?;
                 let fetched = collect::collect(self.effort, step, bytes, owner, || self.folder(owner))?;
                 self.note(&Entry::Fetched { at_ns: now_ns(), step: place, fetched });
             }
