@@ -167,7 +167,6 @@ pub(crate) fn what_users_have_prepared_is_refused() {
     chown(&config, Some(0), None).expect("owner");
 
     // What is missing is made, for root alone.
-    fs::remove_dir_all(&captures).expect("folder");
     starts(&lab, 922);
     let made = fs::metadata(&captures).expect("folder").permissions().mode();
     assert_eq!(made & 0o7777, 0o700);
