@@ -35,9 +35,20 @@ define install
 endef
 
 # What packages of a release are made with.
-PACKAGING_PACKAGES := dpkg-dev rpm musl-tools groff man-db zsh fish
+PACKAGING_PACKAGES := dpkg-dev rpm musl-tools groff man-db zsh fish cpio
+# Tools that a release is built with, in the versions that its bytes depend on: the first writes the crates of the program into it, the
+# second reads them out again as a bill of materials.
+RELEASE_TOOLS := cargo-auditable-0.7.7 auditable2cdx-0.1.0
 
-.PHONY: all build build-deps demo crosscheck test deps lint unit docs bench soak fuzz dist static deny msrv reproducible install-check release-check packaging-deps
+# Installs those of the tools, named NAME-VERSION, that are missing.
+define install_tools
+@for tool in $(1); do \
+	$(CARGO) install --list | grep -qx "$${tool%-*} v$${tool##*-}:" || \
+		$(CARGO) install "$${tool%-*}" --version "=$${tool##*-}" --locked || exit 1; \
+done
+endef
+
+.PHONY: all build build-deps demo crosscheck test deps lint unit docs bench soak fuzz dist auditable static release-tools deny msrv reproducible install-check release-check packaging-deps
 
 all: build
 
@@ -117,15 +128,23 @@ fuzz: build-deps
 # PROGRAM: another program than the one that `make` builds, for example dist/ibscope-static.
 PROGRAM ?= target/release/ibscope
 
-dist: $(if $(filter target/release/ibscope,$(PROGRAM)),build)
+dist: $(if $(filter target/release/ibscope,$(PROGRAM)),auditable,release-tools)
 	packaging/dist.sh $(PROGRAM) dist
+
+release-tools:
+	$(call install,jq)
+	$(call install_tools,$(RELEASE_TOOLS))
+
+# As `make build`, with the list of its crates in the program: `cargo audit bin` reads it.
+auditable: build-deps release-tools
+	$(CARGO) auditable build --release --locked --bin ibscope
 
 STATIC_TARGET := x86_64-unknown-linux-musl
 
-static:
+static: release-tools
 	$(call install,musl-tools)
 	rustup target add $(STATIC_TARGET)
-	CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) build --release --locked --bin ibscope --features vendored-openssl --target $(STATIC_TARGET)
+	CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) auditable build --release --locked --bin ibscope --features vendored-openssl --target $(STATIC_TARGET)
 	mkdir -p dist
 	strip --strip-debug -o dist/ibscope-static target/$(STATIC_TARGET)/release/ibscope
 	@if ldd dist/ibscope-static 2>/dev/null | grep -q '=>'; then echo "dist/ibscope-static is not static"; exit 1; fi
@@ -158,5 +177,5 @@ install-check: build-deps
 	target/install-check/bin/ibscope analyze $(SAMPLE)
 
 # Two builds in two folders give the same bytes.
-reproducible: build-deps
+reproducible: build-deps release-tools
 	packaging/reproducible.sh

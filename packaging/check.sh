@@ -10,6 +10,24 @@ tar --extract --gzip --file "$dist"/ibscope-*.tar.gz --directory "$work" --strip
 ibscope=$work/bin/ibscope share=$work/share
 "$ibscope" analyze samples/openib-mixed-4x1.pcap.zst >/dev/null
 
+# The bill of materials: crates of Cargo.lock, all that are built, none that deny.toml bans; and the program has a list of its own.
+sbom=$share/doc/ibscope/sbom.cdx.json
+jq -r '.components[] | "\(.name) \(.version)"' "$sbom" | LC_ALL=C sort -u >"$work/listed"
+awk '/^name = / { name = $3 } /^version = / { print name, $3 }' Cargo.lock | tr -d '"' | LC_ALL=C sort -u >"$work/locked"
+# The first line is ibscope itself, which the bill describes.
+cargo tree --locked --package ibscope --edges normal,build --prefix none --no-dedupe |
+	awk 'NR > 1 && NF { sub(/^v/, "", $2); print $1, $2 }' | LC_ALL=C sort -u >"$work/built"
+[ "$(wc -l <"$work/built")" -gt 100 ]
+unknown=$(LC_ALL=C comm -23 "$work/listed" "$work/locked")
+[ -z "$unknown" ] || { echo "sbom.cdx.json: not in Cargo.lock: $unknown"; exit 1; }
+missing=$(LC_ALL=C comm -13 "$work/listed" "$work/built")
+[ -z "$missing" ] || { echo "sbom.cdx.json: built, but not listed: $missing"; exit 1; }
+for crate in $(sed -n 's/.*{ crate = "\(.*\)" }.*/\1/p' deny.toml); do
+	! grep "^$crate " "$work/listed" || { echo "sbom.cdx.json: lists $crate, which deny.toml bans"; exit 1; }
+done
+auditable2cdx "$ibscope" | jq --exit-status '.components | length > 100' >/dev/null
+echo "the bill of materials lists $(wc -l <"$work/listed") crates, $(wc -l <"$work/built") of them are built here"
+
 pages=0
 for page in "$share"/man/man1/*.gz; do
 	zcat "$page" >"$work/page.1"
@@ -38,6 +56,7 @@ deb=$(echo "$dist"/ibscope_*.deb)
 if [ -e "$deb" ]; then
 	dpkg-deb --extract "$deb" "$work/deb"
 	cmp "$work/deb/usr/bin/ibscope" "$ibscope"
+	cmp "$work/deb/usr/share/doc/ibscope/sbom.cdx.json" "$sbom"
 	(cd "$work/deb" && dpkg-deb --info "$deb" md5sums >"$work/sums" && md5sum --quiet --check "$work/sums")
 	# Everything that it links comes with what it depends on, and this system has that.
 	if ldd "$ibscope" 2>/dev/null | grep -q '=>'; then dpkg-deb --field "$deb" Depends | grep 'libc6 (>=' | grep -q libssl; fi
@@ -46,6 +65,7 @@ fi
 rpm=$(echo "$dist"/ibscope-*.rpm)
 if [ -e "$rpm" ]; then
 	rpm --query --list --package "$rpm" | grep -q '^/usr/bin/ibscope$'
+	(cd "$work" && rpm2cpio "$rpm" | cpio --quiet --extract --make-directories ./usr/share/doc/ibscope/sbom.cdx.json && cmp usr/share/doc/ibscope/sbom.cdx.json "$sbom")
 	rpm --checksig --nosignature "$rpm" | grep -q 'digests OK'
 	echo ".rpm: digests fit"
 fi

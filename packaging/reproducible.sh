@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds twice, in two folders with target folders of their own, and compares the programs byte for byte.
-# usage: packaging/reproducible.sh [CARGO-ARGUMENTS]   default: the program as `make` builds it
+# usage: packaging/reproducible.sh [CARGO-ARGUMENTS]   default: the program as `make dist` builds it
 set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -11,7 +11,7 @@ for folder in "$work/one" "$work/another/place"; do
 	mkdir -p "$folder"
 	git archive HEAD | tar --extract --directory "$folder"
 	(cd "$folder" && CARGO_TARGET_DIR=$folder/target RUSTFLAGS="--remap-path-prefix=$folder=/ibscope --remap-path-prefix=$cargo_home=/cargo" \
-		cargo build --release --locked "$@")
+		cargo auditable build --release --locked "$@")
 	(cd "$folder/target/release" && find . -maxdepth 1 -type f -perm -100 -exec sha256sum {} + | sort -k2) >"$work/sums.$(basename "$folder")"
 done
 cat "$work/sums.one"

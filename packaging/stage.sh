@@ -1,5 +1,5 @@
 #!/bin/sh
-# Lays out what is installed: the program, its manual, completions for bash, zsh and fish, and documents.
+# Lays out what is installed: the program, its manual, completions for bash, zsh and fish, documents, and the bill of materials.
 # usage: packaging/stage.sh PROGRAM FOLDER
 set -eu
 cd "$(dirname "$0")/.."
@@ -18,6 +18,7 @@ gzip -9nf "$share/man/man1"/*.1
 mkdir -p "$share/doc/ibscope/docs"
 install -m 644 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE src/report/figure/DEJAVU-LICENSE.txt "$share/doc/ibscope"
 install -m 644 docs/* "$share/doc/ibscope/docs"
+packaging/sbom.sh "$program" >"$share/doc/ibscope/sbom.cdx.json"
 # Whatever the umask is, a package is the same.
 find "$2" -type d -exec chmod 755 {} +
 find "$2" -type f ! -path "$root/bin/*" -exec chmod 644 {} +

@@ -1,14 +1,15 @@
 //! A capture -> the same capture without what it tells of people and places.
 //!
-//! Records keep their order, times and lengths, and packets their headers but for addresses (`names`), which are exchanged for others by a key. Of
-//! payload (`payload`) nothing stays but the bytes that an MPI envelope is read from, on connections that are known to carry such
-//! envelopes; management datagrams (`management`) keep what is understood of them. Check sums (`record`) are computed anew, and
-//! those that did not fit do not fit afterwards. What is not understood is dropped and counted; `file` does the same for what
-//! stands around the records.
+//! Records keep their order, times and lengths. Packets keep of their headers what analyses read (`headers`), but for
+//! addresses (`names`), which are exchanged for others by a key. Of payload (`payload`) nothing stays but the bytes that an MPI
+//! envelope is read from, on connections that are known to carry such envelopes; management datagrams (`management`) keep what
+//! is understood of them. Check sums (`record`) are computed anew, and those that did not fit do not fit afterwards. What is not
+//! understood is dropped and counted; `file` does the same for what stands around the records.
 //!
 //! Which connections carry envelopes, of which library, is not decided here: the caller has analysed the capture before.
 
 mod file;
+mod headers;
 mod management;
 mod names;
 mod payload;

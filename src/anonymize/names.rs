@@ -50,11 +50,16 @@ enum Kind {
     LidGroup,
     Ipv4,
     Ipv4Group,
+    Ipv4Loopback,
     Prefix,
     Guid,
     GidGroup,
     Mac,
     MacGroup,
+    Vlan,
+    MplsLabel,
+    Partition,
+    Transaction,
     Worker,
 }
 
@@ -84,13 +89,20 @@ impl Names {
         }
     }
 
-    /// An IPv4 address; 0.0.0.0, broadcast and loopback stay.
+    /// An IPv4 address; 0.0.0.0, broadcast and 127.0.0.1 stay. Loopback addresses stay loopback addresses.
     pub(super) fn ipv4(&mut self, address: [u8; 4]) -> [u8; 4] {
+        const LOCALHOST: u64 = 0x7F00_0001;
         let value = u64::from(u32::from_be_bytes(address));
         let is_group = |value: u64| value >> 28 == 0xE;
-        let is_host = |value: u64| value != 0 && value != 0xFFFF_FFFF && value >> 24 != 127 && !is_group(value);
+        let is_loopback = |value: u64| value >> 24 == 127;
+        let is_host = |value: u64| value != 0 && value != 0xFFFF_FFFF && !is_loopback(value) && !is_group(value);
         let new = match value {
+            LOCALHOST => value,
             _ if is_group(value) => 0xE << 28 | self.exchange(Kind::Ipv4Group, 28, value & 0x0FFF_FFFF, |_| true),
+            _ if is_loopback(value) => {
+                let is_other = |new: u64| new != LOCALHOST & 0xFF_FFFF;
+                127 << 24 | self.exchange(Kind::Ipv4Loopback, 24, value & 0xFF_FFFF, is_other)
+            }
             _ if is_host(value) => self.exchange(Kind::Ipv4, 32, value, is_host),
             _ => value,
         };
@@ -101,16 +113,8 @@ impl Names {
     pub(super) fn gid(&mut self, gid: [u8; 16]) -> [u8; 16] {
         let value = u128::from_be_bytes(gid);
         let (high, low) = ((value >> 64) as u64, value as u64);
-        let is_mapped = |low: u64| low >> 32 == 0xFFFF;
-        if high == 0 && is_mapped(low) {
-            let address = self.ipv4((low as u32).to_be_bytes());
-            let low = 0xFFFF << 32 | u64::from(u32::from_be_bytes(address));
-            return u128::from(low).to_be_bytes();
-        }
         let (high, low) = match high {
-            0 if low <= 1 => (high, low),
-            0 => (0, self.exchange(Kind::Guid, 64, low, |new| new > 1 && !is_mapped(new))),
-            LINK_LOCAL => (high, self.guid(low)),
+            0 | LINK_LOCAL => (high, self.guid(low)),
             _ if high >> 56 == 0xFF => {
                 let scope = high & 0xFFFF << 48;
                 let rest = self.exchange(Kind::GidGroup, 48, high & !(0xFFFF << 48), |new| scope | new != NO_PREFIX);
@@ -124,9 +128,13 @@ impl Names {
         (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
     }
 
-    /// A GUID; 0 stays.
+    /// A GUID or the interface part of an address; 0 and 1 stay. An IPv4 address inside becomes what it becomes elsewhere.
     pub(super) fn guid(&mut self, guid: u64) -> u64 {
-        if guid == 0 { 0 } else { self.exchange(Kind::Guid, 64, guid, |new| new > 1 && new >> 32 != 0xFFFF) }
+        let is_mapped = |guid: u64| guid >> 32 == 0xFFFF;
+        if is_mapped(guid) {
+            return 0xFFFF << 32 | u64::from(u32::from_be_bytes(self.ipv4((guid as u32).to_be_bytes())));
+        }
+        self.exchange(Kind::Guid, 64, guid, |new| new > 1 && !is_mapped(new))
     }
 
     /// An Ethernet address; of groups those that are made of IP addresses change, all others are fixed by standards.
@@ -142,6 +150,27 @@ impl Names {
         };
         let [_, _, bytes @ ..] = new.to_be_bytes();
         bytes
+    }
+
+    /// A VLAN; 0 (none, only a priority) and the reserved 4095 stay.
+    pub(super) fn vlan(&mut self, vlan: u16) -> u16 {
+        self.exchange(Kind::Vlan, 12, u64::from(vlan), |new| (1..0xFFF).contains(&new)) as u16
+    }
+
+    /// An MPLS label; those that the standard reserves stay.
+    pub(super) fn mpls_label(&mut self, label: u32) -> u32 {
+        self.exchange(Kind::MplsLabel, 20, u64::from(label), |new| new >= 16) as u32
+    }
+
+    /// A partition key: its membership bit stays, and so do the default partition and the invalid one.
+    pub(super) fn partition(&mut self, p_key: u16) -> u16 {
+        let member = p_key & 0x8000;
+        member | self.exchange(Kind::Partition, 16, u64::from(p_key & 0x7FFF), |new| (1..0x7FFF).contains(&new)) as u16
+    }
+
+    /// The transaction of a management datagram; 0 stays. Question and answer keep the same one.
+    pub(super) fn transaction(&mut self, id: u64) -> u64 {
+        self.exchange(Kind::Transaction, 64, id, |new| new != 0)
     }
 
     /// The number that a UCX worker has drawn for itself.
@@ -224,6 +253,8 @@ mod tests {
             "2001:db8::7",
             "ff12:401b:ffff::1",
             "::5054:1",
+            "127.0.1.1",
+            "::ffff:10.77.0.1",
         ] {
             let old: Endpoint = text.parse().unwrap();
             let (one, other) = (of(text, "one"), of(text, "other"));
@@ -236,7 +267,37 @@ mod tests {
         for text in ["0", "65535", "0.0.0.0", "255.255.255.255", "127.0.0.1", "::", "::1"] {
             assert_eq!(of(text, "one"), text.parse().unwrap(), "{text}");
         }
+        // What a file `hosts` calls the machine itself: another loopback address, in IPv6 as well.
+        let Some(IpAddr::V4(own)) = of("127.0.1.1", "one").ip() else { panic!() };
+        assert!(own.is_loopback() && own.octets() != [127, 0, 1, 1] && own.octets() != [127, 0, 0, 1], "{own}");
         assert_eq!(of("fe80::1:2", "one").to_string().split_at(6).0, "fe80::");
+    }
+
+    #[test]
+    fn an_ipv4_address_in_a_gid_becomes_what_it_becomes_elsewhere() {
+        let mut names = Names::new(&Key::of("a"));
+        let new = names.ipv4([10, 77, 0, 1]);
+        for prefix in [0u64, LINK_LOCAL, 0x2001_0DB8 << 32] {
+            let gid = (u128::from(prefix) << 64 | 0xFFFF << 32 | 0x0A4D_0001).to_be_bytes();
+            assert_eq!(names.gid(gid)[12..], new, "{prefix:x}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_standards_fix_stay_and_all_others_change_places() {
+        let mut names = Names::new(&Key::of("a"));
+        let places = |new: Vec<u32>| {
+            assert_eq!(new.iter().collect::<HashSet<_>>().len(), new.len());
+            (0..).zip(new).filter(|(old, new)| old == new).map(|(old, _)| old).collect::<Vec<u32>>()
+        };
+        // Beside them a permutation drawn by chance has one fixed point on average.
+        let vlans = places((0..4096).map(|vlan| u32::from(names.vlan(vlan))).collect());
+        assert!(vlans.len() < 8 && vlans.first() == Some(&0) && vlans.last() == Some(&0xFFF), "{vlans:?}");
+        let keys = places((0..=0xFFFF).map(|key| u32::from(names.partition(key))).collect());
+        assert!(keys.len() < 16 && [0, 0x7FFF, 0x8000, 0xFFFF].iter().all(|key| keys.contains(key)), "{keys:?}");
+        let labels = places((0..2000).map(|label| names.mpls_label(label)).collect());
+        assert!(labels.len() < 20 && labels[..16].iter().copied().eq(0..16), "{labels:?}");
+        assert_eq!(names.transaction(0), 0);
     }
 
     #[test]

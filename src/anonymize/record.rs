@@ -1,6 +1,7 @@
-//! One record: addresses exchanged, payload cleared, check sums computed anew.
+//! One record: fields of headers kept or cleared (`headers`), addresses exchanged, payload cleared, check sums computed anew.
 
 use super::Anonymizer;
+use super::headers::{self, IPV4_BYTES, IPV6_BYTES, UDP_BYTES};
 use super::management::{self, exchange, gid, lid};
 use super::payload::{self, First};
 use crate::model::{ConnectionKey, Kind};
@@ -22,9 +23,8 @@ const MIRROR_MARK: Range<usize> = 10..12;
 /// ERF header without extensions; an extension is as long as its first byte and 7 of content.
 const ERF_BYTES: usize = 16;
 const ERF_EXTENSION_BYTES: usize = 8;
-const UDP_BYTES: usize = 8;
-const IPV4_BYTES: usize = 20;
-const IPV6_BYTES: usize = 40;
+/// Reserved bytes and the number of the interface in a cooked header of version 2.
+const SLL2_INTERFACE: Range<usize> = 2..8;
 
 /// What is wrong with a record that does not get through.
 pub(super) type Dropped = String;
@@ -76,8 +76,6 @@ impl Anonymizer {
         let form = self.known.forms.get(&key).copied();
 
         let payload_end = payload_offset.saturating_add(payload_bytes);
-        let numbers = ext_values(&ext, payload_offset, form);
-        clear(data, numbers);
         let payload = part(data, payload_offset..payload_end);
         if key.kind == Kind::Management {
             self.tally.cleared_management += u64::from(!management::rewrite(payload, &mut self.names));
@@ -93,8 +91,8 @@ impl Anonymizer {
                 });
             let none = HashSet::new();
             let between = self.known.between.get(&(location.src, location.dst)).unwrap_or(&none);
-            let form = form.or_else(|| first.as_ref()?.introduces(payload, between));
-            match (first, form) {
+            let spoken = form.or_else(|| first.as_ref()?.introduces(payload, between));
+            match (first, spoken) {
                 (Some(first), Some(form)) => {
                     let nobody = HashSet::new();
                     let own = self.known.queue_pairs.get(&location.src).unwrap_or(&nobody);
@@ -110,18 +108,23 @@ impl Anonymizer {
         clear(data, payload_end..end.saturating_sub(ICRC_BYTES));
         let behind = end + if location.framed == Framed::Native { VCRC_BYTES } else { 0 };
         clear(data, behind..usize::MAX);
+        headers::network(data, location);
+        headers::transport(data, payload_offset, opcode, form == Some(Form::Nccl), &mut self.names);
         self.addresses(data, link_type, location);
         was.restore(data, location);
         Ok(())
     }
 
-    /// Exchanges the addresses of all headers.
+    /// Exchanges the addresses of all headers, and clears what stands before them.
     fn addresses(&mut self, data: &mut [u8], link_type: LinkType, location: &Location) {
         let begin = match link_type {
             LinkType::ERF => {
                 let header_bytes = ErfHeader::parse(data).map_or(0, |header| header.header_bytes);
+                // Of extension headers the type stays; behind them stands a pad before Ethernet, which has none.
                 for at in (ERF_BYTES..header_bytes).step_by(ERF_EXTENSION_BYTES) {
-                    clear(data, at + 1..(at + ERF_EXTENSION_BYTES).min(header_bytes));
+                    let end = (at + ERF_EXTENSION_BYTES).min(header_bytes);
+                    let kept = usize::from(end == at + ERF_EXTENSION_BYTES);
+                    clear(data, at + kept..end);
                 }
                 header_bytes
             }
@@ -130,6 +133,7 @@ impl Anonymizer {
         match (location.framed, link_type) {
             (Framed::Native, _) => {
                 if location.start == begin + MIRROR_BYTES {
+                    headers::outer(data, begin);
                     lid(data, begin + 2, &mut self.names);
                     lid(data, begin + 6, &mut self.names);
                     clear(data, begin + Lrh::LEN..begin + MIRROR_MARK.start);
@@ -142,9 +146,16 @@ impl Anonymizer {
                 }
             }
             (_, LinkType::SLL) => self.cooked(data, 4..6, 6),
-            (_, LinkType::SLL2) => self.cooked(data, 11..12, 12),
+            (_, LinkType::SLL2) => {
+                clear(data, SLL2_INTERFACE);
+                self.cooked(data, 11..12, 12);
+            }
             (_, LinkType::RAW) => {}
             _ => self.macs(data, begin),
+        }
+        if let Some((kind_at, at)) = headers::ether_type(link_type, begin).filter(|_| location.framed != Framed::Native)
+        {
+            headers::tags(data, kind_at, at, location.network, &mut self.names);
         }
         match location.framed {
             Framed::Native => {}
@@ -179,18 +190,6 @@ impl Anonymizer {
             clear(data, at..at + 8);
         }
     }
-}
-
-/// Where values of the application stand in the extension headers: operands and results of atomics, immediate data. They are the last of them.
-fn ext_values(ext: &ibscope_parsers::ib::ExtHeaders, payload_offset: usize, form: Option<Form>) -> Range<usize> {
-    let bytes = match ext {
-        _ if ext.atomic.is_some() => 16,
-        _ if ext.atomic_ack.is_some() => 8,
-        // NCCL's immediate data are the length of its message.
-        _ if ext.imm.is_some() && form != Some(Form::Nccl) => 4,
-        _ => 0,
-    };
-    payload_offset.saturating_sub(bytes)..payload_offset
 }
 
 /// The captured part of a range.

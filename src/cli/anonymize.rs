@@ -1,6 +1,7 @@
 //! `ibscope anonymize`.
 
 use super::files::Output;
+use super::input::UsageError;
 use super::{input, output};
 use crate::anonymize::{Anonymizer, Key, Known, Tally};
 use crate::model::Profile;
@@ -29,7 +30,7 @@ pub(super) struct Anonymize {
     /// Exchange addresses by this text, so that other captures can be given the same names [default: drawn, and forgotten]
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
-    /// Write which endpoint is called what: csv `endpoint,name`; who has it can undo the exchange
+    /// Write which endpoint is called what: csv `endpoint,name`, readable by the owner alone
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
     /// Worker threads of the analysis that goes before [default: one per core]
@@ -46,7 +47,12 @@ pub(super) fn run(args: &Anonymize) -> anyhow::Result<ExitCode> {
     let places = places(args)?;
     let read: Vec<&Path> = args.inputs.iter().map(PathBuf::as_path).collect();
     let outputs = places.iter().map(|place| Output::open(Some(place), &read)).collect::<anyhow::Result<Vec<_>>>()?;
-    let names = Output::open_private(args.names.as_ref(), &read)?;
+    let names = Output::open_secret(args.names.as_ref(), &read)?;
+    if let Some(names) = &names
+        && outputs.iter().flatten().any(|output| output.is_same_as(names))
+    {
+        return Err(UsageError("--names and --output name the same file; give each its own").into());
+    }
     let key = match &args.key {
         Some(text) => Key::of(text),
         None => Key::random().context("/dev/urandom: cannot be read; give --key")?,
@@ -66,6 +72,11 @@ pub(super) fn run(args: &Anonymize) -> anyhow::Result<ExitCode> {
         }
     }
     if let Some(file) = names {
+        if code != ExitCode::SUCCESS {
+            // Whoever cleans up after a failed run looks at its results, not for who is who.
+            output::say(&format!("note: {}: not written, as not all captures could be read", file.place().display()));
+            return Ok(code);
+        }
         let ends: BTreeSet<Endpoint> = profile.connections.iter().flat_map(|row| [row.src, row.dst]).collect();
         let mut text = "endpoint,name\n".to_owned();
         // As a hosts file for the result: its endpoints, named as they were.

@@ -77,9 +77,25 @@ pub(super) fn read(path: &Path) -> anyhow::Result<String> {
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-/// Who may read a new file: whom the umask lets, or its owner alone.
-const FOR_ALL: u32 = 0o666;
-const FOR_OWNER: u32 = 0o600;
+/// Who may read a file that is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    /// Whom the umask lets; of a file that was there, those who might read it.
+    All,
+    /// The owner alone; of a file that was there, those who might read it.
+    Owner,
+    /// The owner alone, whoever might read the file that was there.
+    OwnerAlways,
+}
+
+impl Readers {
+    const fn mode(self) -> u32 {
+        match self {
+            Self::All => 0o666,
+            Self::Owner | Self::OwnerAlways => 0o600,
+        }
+    }
+}
 
 /// A file that is opened before the work starts and stands in its place, whole, after it.
 ///
@@ -95,21 +111,26 @@ pub(super) struct Output {
 impl Output {
     /// Opens the file of the path, if there is one. `inputs` are what the command reads, none of which it may replace.
     pub(super) fn open(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
-        Self::open_with(path, inputs, FOR_ALL)
+        Self::open_with(path, inputs, Readers::All)
     }
 
-    /// The same for what holds single messages, or who is who: nobody else may read it, unless the file was there and they might.
+    /// The same for what holds single messages: nobody else may read it, unless the file was there and they might.
     pub(super) fn open_private(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
-        Self::open_with(path, inputs, FOR_OWNER)
+        Self::open_with(path, inputs, Readers::Owner)
     }
 
-    fn open_with(path: Option<&PathBuf>, inputs: &[&Path], mode: u32) -> anyhow::Result<Option<Self>> {
+    /// The same for who is who: nobody else may read it.
+    pub(super) fn open_secret(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
+        Self::open_with(path, inputs, Readers::OwnerAlways)
+    }
+
+    fn open_with(path: Option<&PathBuf>, inputs: &[&Path], readers: Readers) -> anyhow::Result<Option<Self>> {
         let Some(place) = path else { return Ok(None) };
         let failed = || format!("{}: cannot be written", place.display());
         let mut permissions = None;
         let target = match fs::metadata(place) {
             Ok(found) => {
-                permissions = Some(found.permissions());
+                permissions = Some(found.permissions()).filter(|_| readers != Readers::OwnerAlways);
                 if found.is_dir() {
                     bail!("{}: it is a folder; give the name of a file", failed());
                 }
@@ -135,8 +156,12 @@ impl Output {
         let scratch = target.with_file_name(name);
         // No scratch file of another process has this name, unless it was killed: what it has left goes.
         let _ = fs::remove_file(&scratch);
-        let file =
-            fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&scratch).with_context(failed)?;
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(readers.mode())
+            .open(&scratch)
+            .with_context(failed)?;
         // Whoever may read what is replaced may read what replaces it.
         if let Some(permissions) = permissions {
             file.set_permissions(permissions).with_context(failed)?;
@@ -147,6 +172,16 @@ impl Output {
     /// Where the file will stand.
     pub(super) fn place(&self) -> &Path {
         &self.place
+    }
+
+    /// True where both would end at the same place, under whatever names.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        let folder_and_name = |output: &Self| {
+            let (_, target) = output.rename.as_ref()?;
+            let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Some((fs::canonicalize(folder).ok()?, target.file_name()?.to_owned()))
+        };
+        folder_and_name(self).is_some_and(|place| Some(place) == folder_and_name(other))
     }
 
     /// Writes the content and puts the file in its place.

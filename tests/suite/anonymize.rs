@@ -12,6 +12,7 @@ use ibscope_parsers::link::{Located, Location, locate};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,7 +35,7 @@ const RUNS: [&str; 14] = [
 ];
 
 /// Runs the command; gives the endpoints of the result by what they were, and what it said.
-fn anonymized(captures: &[PathBuf], output: &Path, names: &Path) -> (BTreeMap<Endpoint, Endpoint>, String) {
+pub(crate) fn anonymized(captures: &[PathBuf], output: &Path, names: &Path) -> (BTreeMap<Endpoint, Endpoint>, String) {
     let text = |path: &Path| path.to_str().expect("path").to_owned();
     let mut arguments = vec!["anonymize".to_owned(), "--threads".to_owned(), "1".to_owned()];
     arguments.extend(["-o".to_owned(), text(output), "--names".to_owned(), text(names)]);
@@ -338,6 +339,8 @@ fn what_cannot_be_done_is_told() {
     let capture = capture.to_str().expect("path");
     let place = folder.path().join("x.pcap");
     let place = place.to_str().expect("path");
+    // The same place under another name.
+    let again = format!("{}/./x.pcap", folder.path().display());
     for (arguments, code, expected) in [
         (vec!["anonymize", capture], 2, "--output"),
         (
@@ -352,10 +355,48 @@ fn what_cannot_be_done_is_told() {
             "another capture has this name too",
         ),
         (vec!["anonymize", "/nowhere.pcap", "-o", place], 1, "/nowhere.pcap: cannot be opened"),
+        (
+            vec!["anonymize", capture, "-o", place, "--names", &again],
+            2,
+            "--names and --output name the same file; give each its own",
+        ),
     ] {
         let ran = ibscope(&arguments);
         assert_eq!(ran.code, code, "{}", ran.stderr);
         assert!(ran.stderr.contains(expected), "{}", ran.stderr);
     }
     assert_eq!(fs::read_dir(folder.path()).expect("folder").count(), 0, "nothing is left");
+}
+
+#[test]
+fn who_is_who_is_written_after_success_alone_and_for_its_owner() {
+    let folder = tempfile::tempdir().expect("folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
+    let file = runs::decompressed(&runs::named("perf-write-lat").sink());
+    fs::write(at("whole.pcap"), &file).expect("written");
+    fs::write(at("cut.pcap"), &file[..file.len() - 3]).expect("written");
+    let run = |captures: &[String]| {
+        let mut arguments = vec!["anonymize".to_owned(), "-o".to_owned(), at("out/")];
+        arguments.extend(["--names".to_owned(), at("names.csv")]);
+        arguments.extend(captures.iter().cloned());
+        ibscope(&arguments)
+    };
+    // A capture that ends in a record, and one that is not there, behind one that is whole.
+    for failing in ["cut.pcap", "missing.pcap"] {
+        let ran = run(&[at("whole.pcap"), at(failing)]);
+        assert_eq!(ran.code, 1, "{failing}: {}", ran.stderr);
+        assert!(!Path::new(&at("names.csv")).exists(), "{failing}: {}", ran.stderr);
+    }
+    let said = run(&[at("cut.pcap")]).stderr;
+    assert!(said.contains("names.csv: not written"), "{said}");
+    // What everybody may read is replaced by a file that nobody else may.
+    fs::write(at("names.csv"), "old").expect("written");
+    fs::set_permissions(at("names.csv"), fs::Permissions::from_mode(0o644)).expect("permissions");
+    assert_eq!(run(&[at("cut.pcap")]).code, 1);
+    assert_eq!(fs::read_to_string(at("names.csv")).expect("file"), "old");
+    assert_eq!(run(&[at("whole.pcap")]).code, 0);
+    assert!(fs::read_to_string(at("names.csv")).expect("file").starts_with("endpoint,name\n"));
+    assert_eq!(fs::metadata(at("names.csv")).expect("file").permissions().mode() & 0o777, 0o600);
+    let left = fs::read_dir(folder.path()).expect("folder").map(|entry| entry.expect("entry").file_name());
+    assert!(left.into_iter().all(|name| !name.to_string_lossy().contains(".part-")));
 }

@@ -17,6 +17,7 @@ mod documents;
 mod fabric;
 #[cfg(target_os = "linux")]
 mod faults;
+mod fields;
 mod floor;
 mod forms;
 mod framing;
