@@ -138,6 +138,41 @@ fn a_closed_pipe_is_no_error() {
     assert!(profile.join("profile.json").is_file(), "the profile is whole all the same");
 }
 
+/// As with `2>&1 | head -1`, and on a full disk.
+#[test]
+fn closed_outputs_never_end_in_a_panic() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = sample("openib-mixed-4x1");
+    let profile = profile_of(folder.path(), &[&path], &[]);
+    let again = folder.path().join("again.ibp");
+    let closed = || {
+        let (reader, writer) = std::io::pipe().expect("pipe");
+        drop(reader);
+        Stdio::from(writer)
+    };
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").expect("/dev/full"));
+    for (arguments, code) in [
+        (&["latency", text(&profile), "--by", "rank", "--all-sizes"][..], 0),
+        (&["matrix", text(&profile), "--no-mpi"], 0),
+        (&["messages", text(&path)], 0),
+        (&["inspect", text(&path)], 0),
+        (&["health", text(&path)], 0),
+        (&["watch", "--once", text(&path)], 0),
+        (&["analyze", "-o", text(&again), text(&path)], 0),
+        (&["matrix", "missing.ibp"], 1),
+        (&["matrix", "--by", "node", text(&path)], 2),
+        (&["--help"], 0),
+    ] {
+        let both = command(arguments).stdout(closed()).stderr(closed()).status().expect("started");
+        let error = command(arguments).stdout(Stdio::null()).stderr(full()).status().expect("started");
+        assert_eq!([both.code(), error.code()], [Some(code); 2], "{arguments:?}");
+    }
+    assert!(again.join("profile.json").is_file(), "the profile is whole all the same");
+    // What nobody can read is not a result.
+    let full = command(["matrix", text(&profile)]).stdout(full()).stderr(Stdio::null()).status().expect("started");
+    assert_eq!(full.code(), Some(1));
+}
+
 #[test]
 fn outputs_that_cannot_be_written_fail_before_anything_is_read() {
     let folder = tempfile::tempdir().expect("folder");
