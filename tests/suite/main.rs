@@ -51,3 +51,4 @@ mod tshark;
 mod unknown;
 mod watch;
 mod wire;
+mod writing;
