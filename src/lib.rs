@@ -11,6 +11,8 @@
 //! 6. [`profile`] writes and reads the result, a folder of JSON and Parquet.
 //! 7. [`report`] renders a profile.
 //!
+//! [`scratch`] is where results are written until they are whole.
+//!
 //! [`anonymize`] stands beside this: it writes a capture that others may see.
 //!
 //! [`pipeline`] wires them together and is where a program that uses the library starts:
@@ -39,3 +41,4 @@ pub mod profile;
 pub mod ranks;
 pub mod reduce;
 pub mod report;
+pub mod scratch;

@@ -25,6 +25,6 @@ fn analyzed(keep_parts: bool) -> Profile {
 /// The folder of a profile, written once and anew by whoever changed it.
 pub(crate) fn written(name: &str, profile: &Profile) -> PathBuf {
     let place = scratch::place(name);
-    pipeline::Writer::create(&place).and_then(|writer| writer.finish(profile)).expect("a profile");
+    pipeline::Writer::create(&place, &[]).and_then(|writer| writer.finish(profile)).expect("a profile");
     place
 }

@@ -3,27 +3,27 @@
 use super::args::{Analyze, ByArg, Collectives, Format, Inspect, Matrix, Ranks, Timeline, TrafficArg};
 use super::files::Outputs;
 use super::input::Needs;
-use super::signals::Signals;
 use super::{files, input, output};
 use crate::pipeline;
 use crate::report::By;
 use crate::report::matrix::{Selection, Unit};
 use crate::report::packets::Form;
 use crate::report::{collectives, csv, figure, json, matrix, packets, ranks, text, timeline};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use crate::scratch::signals::{self, Stop};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 /// `ibscope analyze`. A signal ends it with what it has read so far.
 pub(super) fn analyze(args: &Analyze) -> anyhow::Result<ExitCode> {
-    let signals = Signals::expect(&[SIGINT, SIGTERM])?;
-    analyze_until(args, Some(signals))
+    analyze_until(args, Some(signals::stop()?))
 }
 
-/// The same; without signals nothing ends it early but its death, and then there is no profile.
-pub(super) fn analyze_until(args: &Analyze, signals: Option<Signals>) -> anyhow::Result<ExitCode> {
+/// The same; without a stop a signal ends the command itself, and then there is no profile.
+pub(super) fn analyze_until(args: &Analyze, stop: Option<&Stop>) -> anyhow::Result<ExitCode> {
     input::check_captures("analyze", &args.inputs)?;
-    let writer = args.output.as_deref().map(pipeline::Writer::create).transpose()?;
+    let mut files = input::files(&args.inputs, &args.reading);
+    files.extend(args.clocks.as_deref());
+    let writer = args.output.as_deref().map(|place| pipeline::Writer::create(place, &files)).transpose()?;
     let mut options = input::options_of(&args.inputs, &args.reading, args.inputs.len() > 1 || args.partial)?;
     options.found_clocks = files::clocks(args.clocks.as_deref())?;
     options.keep_parts = args.partial;
@@ -34,11 +34,11 @@ pub(super) fn analyze_until(args: &Analyze, signals: Option<Signals>) -> anyhow:
     options.check_icrc = !args.no_icrc;
     options.read_payload = !args.no_payload;
     options.sha256 = args.sha256;
-    options.stop = signals.as_ref().map(|signals| Arc::clone(&signals.stop));
-    let profile = match (input::analyze(&args.inputs, &options), &signals) {
-        (Err(error), Some(signals)) if matches!(error.downcast_ref(), Some(pipeline::Error::Interrupted)) => {
+    options.stop = stop.map(|stop| Arc::clone(&stop.flag));
+    let profile = match (input::analyze(&args.inputs, &options), stop) {
+        (Err(error), Some(stop)) if matches!(error.downcast_ref(), Some(pipeline::Error::Interrupted)) => {
             output::say(&format!("ibscope: {error}"));
-            return Ok(signals.exit_code());
+            return Ok(stop.exit_code());
         }
         (profile, _) => profile?,
     };
@@ -52,12 +52,12 @@ pub(super) fn analyze_until(args: &Analyze, signals: Option<Signals>) -> anyhow:
         output::say(&format!("profile written to {}", place.display()));
     }
     input::rankmap_notes(&args.reading, &profile);
-    match signals {
-        Some(signals) if is_cut => {
+    match stop {
+        Some(stop) if is_cut => {
             output::say(
                 "ibscope: interrupted: the result is of what was read until then; the notes say how far that is",
             );
-            Ok(signals.exit_code())
+            Ok(stop.exit_code())
         }
         _ => Ok(input::exit_code(&args.reading, &profile.coverage)),
     }

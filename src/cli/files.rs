@@ -6,13 +6,12 @@ use crate::model::profile::RankRow;
 use crate::model::{Clock, Profile};
 use crate::pipeline;
 use crate::report::figure::Drawing;
+use crate::scratch::{self, Scratch};
 use anyhow::{Context as _, anyhow, bail};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Reads a hosts file: csv `endpoint,name`, with a header line.
@@ -104,8 +103,8 @@ impl Readers {
 pub(super) struct Output {
     place: PathBuf,
     file: fs::File,
-    /// What becomes what in the end, where the file is not written in its place.
-    rename: Option<(PathBuf, PathBuf)>,
+    /// What is renamed to what in the end, where the file is not written in its place.
+    rename: Option<(Scratch, PathBuf)>,
 }
 
 impl Output {
@@ -128,40 +127,29 @@ impl Output {
         let Some(place) = path else { return Ok(None) };
         let failed = || format!("{}: cannot be written", place.display());
         let mut permissions = None;
-        let target = match fs::metadata(place) {
+        match fs::metadata(place) {
             Ok(found) => {
                 permissions = Some(found.permissions()).filter(|_| readers != Readers::OwnerAlways);
                 if found.is_dir() {
                     bail!("{}: it is a folder; give the name of a file", failed());
                 }
-                if let Some(input) = inputs.iter().find(|input| is_read_from(&found, input)) {
+                if let Some(input) = inputs.iter().find(|input| scratch::is_read_from(&found, input)) {
                     bail!("{}: the command reads it ({}); give another name", failed(), input.display());
                 }
                 if !found.is_file() {
                     let file = fs::OpenOptions::new().write(true).open(place).with_context(failed)?;
                     return Ok(Some(Self { place: place.clone(), file, rename: None }));
                 }
-                fs::canonicalize(place)
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => behind_links(place),
-            Err(error) => Err(error),
-        };
-        let target = target.with_context(failed)?;
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(failed),
+        }
+        let target = scratch::resolve(place).with_context(failed)?;
         let is_folder = [&b"/"[..], b"/."].iter().any(|end| target.as_os_str().as_encoded_bytes().ends_with(end));
-        let Some(name) = target.file_name().filter(|_| !is_folder) else {
+        if is_folder || target.file_name().is_none() {
             bail!("{}: it is no name of a file", failed());
-        };
-        let mut name = name.to_owned();
-        name.push(format!(".part-{}", std::process::id()));
-        let scratch = target.with_file_name(name);
-        // No scratch file of another process has this name, unless it was killed: what it has left goes.
-        let _ = fs::remove_file(&scratch);
-        let file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(readers.mode())
-            .open(&scratch)
-            .with_context(failed)?;
+        }
+        let (scratch, file) = Scratch::file(&target, readers.mode()).with_context(failed)?;
         // Whoever may read what is replaced may read what replaces it.
         if let Some(permissions) = permissions {
             file.set_permissions(permissions).with_context(failed)?;
@@ -192,19 +180,10 @@ impl Output {
 
     /// Lets the content be written and puts the file in its place.
     pub(super) fn finish_with(self, write: impl FnOnce(fs::File) -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let file = self.file.try_clone().with_context(|| format!("{}: cannot be written", self.place.display()))?;
-        write(file)?;
-        let Some((scratch, target)) = &self.rename else { return Ok(()) };
-        fs::rename(scratch, target).with_context(|| format!("{}: cannot be put in place", self.place.display()))
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        if let Some((scratch, _)) = &self.rename {
-            // Gone already where the work succeeded.
-            let _ = fs::remove_file(scratch);
-        }
+        write(self.file)?;
+        let Some((scratch, target)) = self.rename else { return Ok(()) };
+        let renamed = scratch.commit(|scratch| fs::rename(scratch, target));
+        renamed.with_context(|| format!("{}: cannot be put in place", self.place.display()))
     }
 }
 
@@ -251,37 +230,6 @@ pub(super) fn unwritten(place: &Path, error: &dyn std::error::Error) -> anyhow::
         None if text.starts_with(&place.display().to_string()) => anyhow!(text),
         None => anyhow!("{}: cannot be written: {text}", place.display()),
     }
-}
-
-/// True where the file that was found is this input, or a file of this profile.
-fn is_read_from(found: &fs::Metadata, input: &Path) -> bool {
-    let is = |other: io::Result<fs::Metadata>| {
-        other.is_ok_and(|other| (other.dev(), other.ino()) == (found.dev(), found.ino()))
-    };
-    if input.as_os_str() == "-" {
-        return is(io::stdin().as_fd().try_clone_to_owned().and_then(|stdin| fs::File::from(stdin).metadata()));
-    }
-    is(fs::metadata(input))
-        || fs::read_dir(input)
-            .is_ok_and(|entries| entries.filter_map(Result::ok).any(|entry| is(fs::metadata(entry.path()))))
-}
-
-/// What a path leads to where nothing stands yet: the path, or the end of a chain of links.
-fn behind_links(path: &Path) -> io::Result<PathBuf> {
-    /// Links that Linux follows.
-    const MOST: usize = 40;
-    let mut path = path.to_owned();
-    for _ in 0..MOST {
-        match fs::read_link(&path) {
-            // A relative link starts from the folder that it lies in.
-            Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {
-                return Ok(path);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::other("too many symbolic links"))
 }
 
 #[cfg(test)]

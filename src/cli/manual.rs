@@ -28,8 +28,8 @@ a result was written, but less than \fB\-\-min\-coverage\fR percent of the recor
 4
 \fBcrosscheck\fR, or \fBreport \-\-trace\fR, found a difference that nothing explains
 .TP
-130, 143
-ended early by SIGINT or SIGTERM: what was read until then was written
+129, 130, 143
+ended early by SIGHUP, SIGINT or SIGTERM: what was read until then was written
 .SH ENVIRONMENT
 .TP
 NO_COLOR

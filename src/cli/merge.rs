@@ -16,8 +16,9 @@ pub(super) fn run(args: &Merge) -> anyhow::Result<ExitCode> {
 
 /// The same; `notes` are added to the profile's own, and `again` is what is to be done where clocks have to be corrected.
 pub(super) fn run_with(args: &Merge, notes: &[String], again: &str) -> anyhow::Result<ExitCode> {
-    let writer = pipeline::Writer::create(&args.output)?;
-    let read: Vec<&Path> = args.hosts.iter().chain(&args.rankmap).map(AsRef::as_ref).collect();
+    let files = args.profiles.iter().chain(&args.hosts).chain(&args.rankmap);
+    let files: Vec<&Path> = files.map(AsRef::as_ref).collect();
+    let writer = pipeline::Writer::create(&args.output, &files)?;
     let options = Options {
         threads: args.threads,
         names: files::hosts(args.hosts.as_deref())?,
@@ -25,7 +26,7 @@ pub(super) fn run_with(args: &Merge, notes: &[String], again: &str) -> anyhow::R
         ..Options::default()
     };
     let mut profile = match pipeline::merge(&args.profiles, &options) {
-        Err(Mismatch::Clocks { clocks }) => return Err(explained(&clocks, args, &read, again)?),
+        Err(Mismatch::Clocks { clocks }) => return Err(explained(&clocks, args, &files, again)?),
         merged => merged?,
     };
     profile.notes.extend(notes.iter().cloned());

@@ -2,7 +2,7 @@
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 complete, 1 failed, 2 usage, 3 a result
 //! was written but less than `--min-coverage` percent of the records were decoded, 4 the wire differs from a
-//! trace and nothing explains it, 130 and 143 ended early by SIGINT or SIGTERM. A closed pipe is not an error.
+//! trace and nothing explains it, 129, 130 and 143 ended early by SIGHUP, SIGINT or SIGTERM. A closed pipe is not an error.
 
 mod anonymize;
 mod args;
@@ -23,12 +23,12 @@ mod output;
 mod phases;
 mod rates;
 mod report;
-mod signals;
 mod slurm;
 mod summary;
 mod trace;
 mod watch;
 
+use crate::scratch;
 use args::{Cli, Command};
 use clap::Parser as _;
 use std::panic;
@@ -38,6 +38,9 @@ use std::process::ExitCode;
 #[must_use]
 pub fn main() -> ExitCode {
     quiet_about_damaged_tables();
+    if let Err(error) = scratch::signals::fail_beyond_limit() {
+        output::say(&format!("ibscope: SIGXFSZ cannot be handled: {error}"));
+    }
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Analyze(args) => commands::analyze(args),

@@ -9,10 +9,10 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 const DEFAULT_WIDTH: usize = 100;
 
 /// Words for the person at the terminal, who is not to see what names of files and the like would do to it.
-#[allow(clippy::print_stderr, reason = "this is where standard error is written")]
 pub(super) fn say(text: &str) {
     for line in text.split('\n') {
-        eprintln!("{}", printable(line));
+        // Where nobody reads standard error any more the result counts alone.
+        let _ = writeln!(io::stderr(), "{}", printable(line));
     }
 }
 
@@ -30,14 +30,19 @@ pub(super) fn results(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> i
     out.flush()
 }
 
-/// What the system says of a full disk, whoever passes it on.
-const FULL: &str = "No space left on device";
+/// What the system says, whoever passes it on, and what to do.
+const ADVICE: [(&str, &str); 2] = [
+    ("No space left on device", "make room there, or write to another disk"),
+    ("File too large", "raise the limit on the length of files (`ulimit -f`), or write to another disk"),
+];
 
 /// An error and its causes, each said once: many messages hold their cause already.
 pub(super) fn describe(error: &anyhow::Error) -> String {
-    let mut said = causes(error);
-    if said.contains(FULL) {
-        said.push_str("; make room there, or write to another disk");
+    let causes = causes(error);
+    let mut said = causes.clone();
+    for (_, advice) in ADVICE.into_iter().filter(|(what, _)| causes.contains(what)) {
+        said.push_str("; ");
+        said.push_str(advice);
     }
     said
 }

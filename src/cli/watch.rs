@@ -1,18 +1,18 @@
 //! `ibscope watch`.
 
 use super::args::Watch;
-use super::signals::Signals;
 use super::{input, output};
 use crate::model::{Live, Profile};
 use crate::pipeline::{self, Patience};
 use crate::report::live::{self, Progress};
 use crate::report::text;
+use crate::scratch::signals;
 use anyhow::anyhow;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -30,9 +30,9 @@ pub(super) fn run(args: &Watch) -> anyhow::Result<ExitCode> {
     let mut options = input::options(&inputs, &reading)?;
     // As `analyze` does, so that its totals say the same.
     options.bin_ns = Some(args.bin);
-    let writer = args.output.as_deref().map(pipeline::Writer::create).transpose()?;
-    let signals = Signals::expect(&[SIGINT, SIGTERM, SIGHUP])?;
-    let patience = Patience { until_now: args.once, stop: signals.stop };
+    let files = input::files(&inputs, &reading);
+    let writer = args.output.as_deref().map(|place| pipeline::Writer::create(place, &files)).transpose()?;
+    let patience = Patience { until_now: args.once, stop: Arc::clone(&signals::stop()?.flag) };
     let interval = Duration::from_nanos(args.interval.unsigned_abs());
     let (send, looks) = mpsc::channel();
     let mut watched = Watched {
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Watch) -> anyhow::Result<ExitCode> {
             drop(send);
             result
         };
-        let worker = scope.spawn(work);
+        let worker = std::thread::Builder::new().spawn_scoped(scope, work).map_err(pipeline::Error::Threads)?;
         let shown = watched.show();
         // Also where the screen or standard output is gone.
         patience.stop.store(true, Ordering::Relaxed);

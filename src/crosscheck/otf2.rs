@@ -142,15 +142,24 @@ fn print(path: &Path) -> Result<Trace, TraceError> {
         io::ErrorKind::NotFound => TraceError::NoTools,
         _ => TraceError::Run(error),
     })?;
-    let complaints = child.stderr.take().map(|stderr| thread::spawn(move || complaint(stderr)));
-    let Some(stdout) = child.stdout.take() else { return Err(not_understood(path, "(no output)")) };
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(not_understood(path, "(no output)"));
+    };
+    let complaints = match thread::Builder::new().spawn(move || complaint(stderr)) {
+        Ok(complaints) => complaints,
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(TraceError::Run(error));
+        }
+    };
     let read = parse(path, stdout);
     if read.is_err() {
         // It has been read enough of. An error of its own, if there is one, goes first below.
         let _ = child.kill();
     }
     let status = child.wait().map_err(TraceError::Run)?;
-    let complaint = complaints.and_then(|complaints| complaints.join().ok()).unwrap_or_default();
+    let complaint = complaints.join().unwrap_or_default();
     // A file with the mapping of a location may be missing, and the program goes on without it and ends well. One that was killed here has no code.
     let has_failed = !status.success() && (read.is_ok() || status.code().is_some());
     let refused = complaint.or_else(|| has_failed.then(|| format!("it ended with {status}")));

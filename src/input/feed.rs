@@ -7,6 +7,7 @@ use super::lane::{Lane, Task};
 use super::readers::Readers;
 use crate::model::Batch;
 use ibscope_parsers::frame::Framing;
+use std::io;
 use std::time::Duration;
 
 /// All inputs of an analysis. In each round, [`Self::next`] gives pieces, each of which is cut by whoever takes it ([`Piece::cut`]), and then
@@ -53,8 +54,7 @@ enum Outcome {
 
 impl Feed {
     /// Starts reading. At most `queued` batches of inputs that are read by threads of their own wait to be taken.
-    #[must_use]
-    pub fn start(captures: Vec<Capture>, queued: usize) -> Self {
+    pub fn start(captures: Vec<Capture>, queued: usize) -> io::Result<Self> {
         let (mut lanes, mut read, mut in_order) = (Vec::new(), Vec::new(), Vec::new());
         for (input, capture) in captures.into_iter().enumerate() {
             match Lane::new(capture) {
@@ -67,18 +67,17 @@ impl Feed {
             }
         }
         let endings = vec![Ending::default(); lanes.len()];
-        Self { readers: Readers::start(in_order, queued), read, lanes, endings }
+        Ok(Self { readers: Readers::start(in_order, queued)?, read, lanes, endings })
     }
 
     /// Starts reading an input that grows.
-    #[must_use]
-    pub fn follow(follower: Follower, queued: usize) -> Self {
-        Self {
-            readers: Readers::start(vec![follower], queued),
+    pub fn follow(follower: Follower, queued: usize) -> io::Result<Self> {
+        Ok(Self {
+            readers: Readers::start(vec![follower], queued)?,
             read: vec![0],
             lanes: vec![None],
             endings: vec![Ending::default()],
-        }
+        })
     }
 
     /// At most so many pieces. Empty when all inputs have ended.

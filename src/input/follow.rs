@@ -330,7 +330,8 @@ pub(super) struct Piped {
 impl Piped {
     pub(super) fn new(place: PathBuf, patience: Patience) -> Self {
         let (send, chunks) = bounded(CHUNKS);
-        std::thread::spawn(move || {
+        let refused = send.clone();
+        let read = move || {
             let opened: io::Result<Box<dyn Read>> = if is_stdin(&place) {
                 Ok(Box::new(io::stdin()))
             } else {
@@ -356,7 +357,12 @@ impl Piped {
                     return;
                 }
             }
-        });
+        };
+        if let Err(error) = std::thread::Builder::new().spawn(read) {
+            let error = io::Error::other(format!("its thread cannot be started: {error}"));
+            // The channel has room: nothing else was sent.
+            let _ = refused.send(Err(error));
+        }
         Self { chunks, chunk: io::Cursor::default(), patience }
     }
 }

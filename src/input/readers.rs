@@ -3,6 +3,7 @@
 use super::{Capture, Ending, Follower};
 use crate::model::Batch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -50,19 +51,18 @@ pub(super) struct Readers {
 
 impl Readers {
     /// Starts reading. At most `queued` batches wait to be taken.
-    #[must_use]
-    pub(super) fn start(captures: Vec<impl Batches + Send + 'static>, queued: usize) -> Self {
+    pub(super) fn start(captures: Vec<impl Batches + Send + 'static>, queued: usize) -> io::Result<Self> {
         let count = captures.len();
         let (send, batches) = bounded(queued);
         let (spares, take_spare) = bounded::<Vec<u8>>(queued * 4);
         let endings = Arc::new(Mutex::new(vec![Ending::default(); count]));
         // Taken from the back: the first input is read first.
         let waiting = Arc::new(Mutex::new(captures.into_iter().enumerate().rev().collect::<Vec<_>>()));
-        let threads = (0..count.min(MAX_READERS))
+        let threads: io::Result<Vec<JoinHandle<()>>> = (0..count.min(MAX_READERS))
             .map(|_| {
                 let (send, take_spare) = (send.clone(), take_spare.clone());
                 let (waiting, endings) = (Arc::clone(&waiting), Arc::clone(&endings));
-                std::thread::spawn(move || {
+                std::thread::Builder::new().spawn(move || {
                     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
                     while let Some((index, mut capture)) = next() {
                         while let Some(batch) = capture.next_batch(take_spare.try_recv().unwrap_or_default()) {
@@ -77,7 +77,7 @@ impl Readers {
                 })
             })
             .collect();
-        Self { batches: Some(batches), spares, take_spare, threads, endings }
+        Ok(Self { batches: Some(batches), spares, take_spare, threads: threads?, endings })
     }
 
     /// The next batches: waits for one and takes up to `most` of those that are ready. Empty when all inputs have ended.

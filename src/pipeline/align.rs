@@ -143,7 +143,7 @@ fn sample(
     let own: Vec<PathBuf> = read.iter().map(|index| paths[*index].clone()).collect();
     let source = SourceOptions { xxh3: false, sha256: false, ..source.clone() };
     let batches_per_round = pool.current_num_threads() * 2;
-    let mut feed = Feed::start(input::open(&own, &source)?, batches_per_round);
+    let mut feed = Feed::start(input::open(&own, &source)?, batches_per_round).map_err(Error::Threads)?;
     let mut sights: Vec<Sights> = own.iter().map(|_| Sights::new(own.len())).collect();
     let decode = decode::Options { check_icrc: false, payload: false, ..decode::Options::default() };
     pool.install(|| {

@@ -84,7 +84,7 @@ pub(super) fn run(
         let now: Vec<Capture> = now.enumerate().map(|(place, capture)| capture.at(place)).collect();
         let decode = decode.of(&read);
         analysis.read(read.clone(), &streams, &starts_ns, turn);
-        let mut feed = Feed::start(now, batches_per_round);
+        let mut feed = Feed::start(now, batches_per_round).map_err(Error::Threads)?;
         pool.install(|| {
             let mut decoded: Vec<Decoded> = Vec::new();
             loop {

@@ -88,7 +88,7 @@ pub enum Mismatch {
 
 /// Merges the profiles at these places. Of the options those count that tell what the user knows (names, rank map) and how many threads there are.
 pub fn merge(places: &[PathBuf], options: &Options) -> Result<Profile, Mismatch> {
-    let pool = pool(options.threads).map_err(Error::from)?;
+    let pool = pool(options.threads)?;
     pool.install(|| {
         let loaded = load(places)?;
         let Loaded { head, heads, parts } = loaded;

@@ -181,9 +181,11 @@ pub enum Error {
     /// An input could not be used.
     #[error(transparent)]
     Input(#[from] input::InputError),
-    /// The worker threads could not be started.
-    #[error("cannot start the worker threads: {0}")]
-    Threads(#[from] rayon::ThreadPoolBuildError),
+    /// The threads that read and decode could not be started.
+    #[error(
+        "cannot start the worker threads: {0}; give a smaller number to --threads, or raise the limit on processes (`ulimit -u`)"
+    )]
+    Threads(std::io::Error),
     /// It was told to stop before anything was counted.
     #[error("interrupted before any InfiniBand packet was counted; nothing was written")]
     Interrupted,
@@ -229,8 +231,9 @@ fn decode_options(captures: &[Capture], options: &Options, clocks: Vec<Option<Cl
     }
 }
 
-fn pool(threads: usize) -> Result<rayon::ThreadPool, rayon::ThreadPoolBuildError> {
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build()
+fn pool(threads: usize) -> Result<rayon::ThreadPool, Error> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.map_err(|error| Error::Threads(std::io::Error::other(error)))
 }
 
 /// Cuts pieces of the inputs and does something with each of their batches, by all threads of the pool.

@@ -384,7 +384,7 @@ mod tests {
                 continue;
             }
             let profile = crate::model::Profile { parts: Some(bytes), ..Default::default() };
-            crate::profile::Writer::create(&place).expect("place").finish(&profile).expect("written");
+            crate::profile::Writer::create(&place, &[]).expect("place").finish(&profile).expect("written");
             merged += u32::from(merge(std::slice::from_ref(&place), &Options::default()).is_ok());
         }
         assert!(merged > 10, "{merged} of them are profiles");

@@ -31,7 +31,7 @@ pub fn watch(
     let pool = pool(options.threads)?;
     let batches_per_round = pool.current_num_threads() * analysis::BATCHES_PER_THREAD;
     let decode = decode_options(&[], options, Vec::new());
-    let mut feed = Feed::follow(follower, batches_per_round);
+    let mut feed = Feed::follow(follower, batches_per_round).map_err(Error::Threads)?;
     let depth = if options.read_mpi { Depth::Envelopes } else { Depth::Packets };
     let mut analysis = Analysis::new(inputs.len(), options, depth);
     pool.install(|| {

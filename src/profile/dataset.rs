@@ -12,10 +12,10 @@
 
 use super::{MessageWriter, ProfileError, io_error, tables};
 use crate::model::{MessageRow, Profile};
+use crate::scratch::Scratch;
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// The folder of some captures is `capture=...`.
 const CAPTURE: &str = "capture";
@@ -26,7 +26,7 @@ const MOST_CHARACTERS: usize = 80;
 pub struct DatasetWriter {
     /// Of the keys that the user gave.
     folder: PathBuf,
-    scratch: TempDir,
+    scratch: Scratch,
     file_rows: u64,
     /// The file that is being written, and its rows so far.
     open: Option<(MessageWriter, u64)>,
@@ -46,8 +46,8 @@ impl DatasetWriter {
     /// Prepares `folder`: that of the dataset, with those of its keys. A file gets at most `file_rows` messages.
     pub fn create(folder: &Path, file_rows: u64) -> Result<Self, ProfileError> {
         fs::create_dir_all(folder).map_err(io_error(folder, "cannot be created"))?;
-        let scratch = tempfile::Builder::new().prefix(".messages-").tempdir_in(folder);
-        let scratch = scratch.map_err(io_error(folder, "cannot be written to"))?;
+        // Readers of the dataset pass over names that begin with a dot.
+        let scratch = Scratch::folder(&folder.join(".messages")).map_err(io_error(folder, "cannot be written to"))?;
         Ok(Self { folder: folder.to_owned(), scratch, file_rows: file_rows.max(1), open: None, files: 0 })
     }
 
@@ -75,33 +75,41 @@ impl DatasetWriter {
         writer.finish(profile)?;
         let place = self.folder.join(name(profile));
         fs::create_dir_all(&place).map_err(io_error(&place, "cannot be created"))?;
-        for file in 0..self.files {
-            let target = place.join(file_name(file));
-            fs::rename(self.scratch(file), &target).map_err(io_error(&target, "cannot be put in place"))?;
-        }
-        // Only files of this kind, and only those behind the last: whatever else lies there is not ours.
-        for entry in fs::read_dir(&place).map_err(io_error(&place, "cannot be read"))? {
-            let entry = entry.map_err(io_error(&place, "cannot be read"))?;
-            let number = entry.file_name().to_str().and_then(file_number);
-            if number.is_some_and(|number| number >= self.files) {
-                fs::remove_file(entry.path()).map_err(io_error(&entry.path(), "cannot be removed"))?;
-            }
-        }
-        Ok((place, self.files))
-    }
-
-    fn scratch(&self, file: usize) -> PathBuf {
-        self.scratch.path().join(format!("{file}.part"))
+        let files = self.files;
+        self.scratch.commit(|scratch| put_in_place(scratch, &place, files))?;
+        Ok((place, files))
     }
 
     fn begin(&mut self, profile: &Profile) -> Result<MessageWriter, ProfileError> {
-        let path = self.scratch(self.files);
+        let path = begun(self.scratch.path(), self.files);
         self.files += 1;
         // Tags and sizes of single messages are for their owner, as in a profile.
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let file = file.map_err(io_error(&path, "cannot be created"))?;
         MessageWriter::begin(&path, file, profile)
     }
+}
+
+/// A file of the scratch folder.
+fn begun(scratch: &Path, file: usize) -> PathBuf {
+    scratch.join(format!("{file}.part"))
+}
+
+/// Puts so many files in their place, and removes those that an earlier call left behind the last.
+fn put_in_place(scratch: &Path, place: &Path, files: usize) -> Result<(), ProfileError> {
+    for file in 0..files {
+        let target = place.join(file_name(file));
+        fs::rename(begun(scratch, file), &target).map_err(io_error(&target, "cannot be put in place"))?;
+    }
+    // Only files of this kind: whatever else lies there is not ours.
+    for entry in fs::read_dir(place).map_err(io_error(place, "cannot be read"))? {
+        let entry = entry.map_err(io_error(place, "cannot be read"))?;
+        let number = entry.file_name().to_str().and_then(file_number);
+        if number.is_some_and(|number| number >= files) {
+            fs::remove_file(entry.path()).map_err(io_error(&entry.path(), "cannot be removed"))?;
+        }
+    }
+    Ok(())
 }
 
 /// The folder of the captures: the name of the first, how many more, and what tells others of that name apart.

@@ -48,7 +48,7 @@ pub(super) struct Document {
 /// Length and digest of a table's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TableDigest {
-    length_bytes: u64,
+    pub(super) length_bytes: u64,
     /// Hexadecimal.
     xxh3_128: String,
 }

@@ -18,6 +18,7 @@ pub struct MessageWriter {
 impl MessageWriter {
     /// Begins the table in `file`; `path` is what errors call it.
     pub fn begin(path: &Path, file: File, profile: &Profile) -> Result<Self, ProfileError> {
+        tables::start_threads()?;
         let path = path.to_owned();
         let empty = tables::messages(&[], profile);
         let writer = empty

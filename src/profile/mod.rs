@@ -33,11 +33,12 @@ pub use dataset::DatasetWriter;
 pub use messages::MessageWriter;
 
 use crate::model::Profile;
+use crate::scratch::{self, Scratch};
 use document::{Document, TableDigest};
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Version of the format that this program writes and reads.
@@ -56,8 +57,10 @@ const HEALTH: &str = "health.parquet";
 const CM: &str = "cm.parquet";
 const PARTS: &str = "parts.bin";
 
-/// Who may read a new profile: the folder keeps everybody else out.
-const FOR_OWNER: u32 = 0o700;
+/// Longest document that is written and read: a thousand times that of a job of a thousand ranks.
+const MOST_DOCUMENT_BYTES: u64 = 1 << 30;
+/// Longest other file of a profile that is written and read. Each is in memory as a whole then.
+const MOST_FILE_BYTES: u64 = 1 << 34;
 
 /// Everything that a profile may hold.
 const FILES: [&str; 12] = [
@@ -96,6 +99,33 @@ pub enum ProfileError {
         /// What it is.
         why: String,
     },
+    /// The command reads what stands there.
+    #[error("{}: cannot be replaced: the command reads {}; choose another name with -o", path.display(), input.display())]
+    IsRead {
+        /// The place.
+        path: PathBuf,
+        /// The input.
+        input: PathBuf,
+    },
+    /// Something else stands where a file of the profile should be.
+    #[error("{}: not a regular file; analyse the captures again", path.display())]
+    NoFile {
+        /// The place.
+        path: PathBuf,
+    },
+    /// A file of the profile is longer than those that are read.
+    #[error("{}: {length_bytes} bytes long, and at most {most_bytes} are read; analyse the captures again, fewer at a time", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        length_bytes: u64,
+        /// Longest file that is read.
+        most_bytes: u64,
+    },
+    /// The threads that pack and unpack tables cannot be started.
+    #[error("the threads for tables cannot be started; raise the limit on processes (`ulimit -u`)")]
+    Threads,
     /// The place has no name of its own.
     #[error("{}: a profile needs a name, for example job.ibp", path.display())]
     Nameless {
@@ -169,27 +199,31 @@ pub enum ProfileError {
 #[derive(Debug)]
 pub struct Writer {
     place: PathBuf,
-    scratch: PathBuf,
+    /// What captures hold is not for everybody's eyes, and neither is what is made of them: a scratch folder is its owner's alone.
+    scratch: Scratch,
 }
 
 impl Writer {
-    /// Prepares `place`. A profile that is there is replaced when the new one is whole.
-    pub fn create(place: &Path) -> Result<Self, ProfileError> {
+    /// Prepares `place`. A profile that is there is replaced when the new one is whole, unless it holds one of `inputs`, which the command reads.
+    pub fn create(place: &Path, inputs: &[&Path]) -> Result<Self, ProfileError> {
         if place.file_name().is_none() {
             return Err(ProfileError::Nameless { path: place.to_owned() });
         }
-        if place.exists() {
-            in_the_way(place)?;
+        tables::start_threads()?;
+        let resolved = scratch::resolve(place).map_err(io_error(place, "cannot be written"))?;
+        if resolved.exists() {
+            in_the_way(&resolved)?;
         }
-        let scratch = beside(place, "part");
-        // What captures hold is not for everybody's eyes, and neither is what is made of them.
-        fs::DirBuilder::new().mode(FOR_OWNER).create(&scratch).map_err(io_error(&scratch, "cannot be created"))?;
-        Ok(Self { place: place.to_owned(), scratch })
+        if let Some(input) = scratch::read_within(&resolved, inputs) {
+            return Err(ProfileError::IsRead { path: place.to_owned(), input: input.to_owned() });
+        }
+        let scratch = Scratch::folder(&resolved).map_err(io_error(place, "cannot be created"))?;
+        Ok(Self { place: resolved, scratch })
     }
 
     /// Writes the profile and puts it in its place.
     pub fn finish(self, profile: &Profile) -> Result<(), ProfileError> {
-        let mut tables = Tables { folder: &self.scratch, digests: BTreeMap::new() };
+        let mut tables = Tables { folder: self.scratch.path(), digests: BTreeMap::new() };
         tables.write(CONNECTIONS, &profile.connections, tables::connections)?;
         tables.write(TIMELINE, &profile.timeline, tables::timeline)?;
         tables.write(COLLECTIVES, &profile.collectives, tables::collectives)?;
@@ -203,36 +237,70 @@ impl Writer {
         if let Some(streams) = &profile.streams {
             tables.write(STREAMS, streams, streams::table)?;
         }
-        let mut digests = tables.digests;
         if let Some(parts) = &profile.parts {
-            let path = self.scratch.join(PARTS);
-            fs::write(&path, parts).map_err(io_error(&path, "cannot be written"))?;
-            digests.insert(PARTS.to_owned(), TableDigest::of(parts));
+            tables.put(PARTS, parts)?;
         }
-        let path = self.scratch.join(DOCUMENT);
-        let mut text = serde_json::to_string_pretty(&Document::new(profile, digests))
+        let path = self.scratch.path().join(DOCUMENT);
+        let mut text = serde_json::to_vec_pretty(&Document::new(profile, tables.digests))
             .map_err(|source| ProfileError::Document { path: path.clone(), source })?;
-        text.push('\n');
-        fs::write(&path, text).map_err(io_error(&path, "cannot be written"))?;
+        text.push(b'\n');
+        put(&path, &text, MOST_DOCUMENT_BYTES)?;
+        self.put_in_place()
+    }
+
+    /// All files are on the disk before the profile has its name, and the name is before the command ends.
+    fn put_in_place(self) -> Result<(), ProfileError> {
+        let Self { place, scratch: written } = self;
+        let replaces = place.exists();
+        if replaces {
+            in_the_way(&place)?;
+            take_over_permissions(&place, written.path())?;
+        }
+        sync(written.path())?;
         // The old profile is put aside first, so that there is a whole one at any time.
-        let old = beside(&self.place, "old");
-        let replaces = self.place.exists();
-        if replaces {
-            in_the_way(&self.place)?;
-            self.take_over_permissions()?;
-            fs::rename(&self.place, &old).map_err(io_error(&self.place, "cannot be replaced"))?;
-        }
-        if let Err(error) = fs::rename(&self.scratch, &self.place) {
+        let old = written.sibling(&place, "old");
+        written.commit(|written| {
             if replaces {
-                // Back to where it was; the error to tell is the first one.
-                let _ = fs::rename(&old, &self.place);
+                fs::rename(&place, &old).map_err(io_error(&place, "cannot be replaced"))?;
             }
-            return Err(io_error(&self.place, "cannot be put in place")(error));
+            if let Err(error) = fs::rename(written, &place) {
+                if replaces {
+                    // Back to where it was; the error to tell is the first one.
+                    let _ = fs::rename(&old, &place);
+                }
+                return Err(io_error(&place, "cannot be put in place")(error));
+            }
+            sync(scratch::folder_of(&place))?;
+            if replaces {
+                fs::remove_dir_all(&old).map_err(io_error(&old, "cannot be removed"))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Writes a file of a profile to the disk.
+fn put(path: &Path, bytes: &[u8], most_bytes: u64) -> Result<(), ProfileError> {
+    let length_bytes = bytes.len() as u64;
+    if length_bytes > most_bytes {
+        return Err(ProfileError::TooLong { path: path.to_owned(), length_bytes, most_bytes });
+    }
+    let written = File::create_new(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    written.map_err(io_error(path, "cannot be written"))
+}
+
+/// Waits until the names in a folder are on the disk, where that can be waited for: not all file systems sync folders, and one that may be written may not be
+/// opened.
+fn sync(folder: &Path) -> Result<(), ProfileError> {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        Err(error) if !matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported) => {
+            Err(io_error(folder, "cannot be written to the disk")(error))
         }
-        if replaces {
-            fs::remove_dir_all(&old).map_err(io_error(&old, "cannot be removed"))?;
-        }
-        Ok(())
+        _ => Ok(()),
     }
 }
 
@@ -254,28 +322,22 @@ impl Tables<'_> {
         table: impl Fn(&[T]) -> tables::Frame,
     ) -> Result<(), ProfileError> {
         let path = self.folder.join(name);
-        let bytes = tables::bytes(&path, groups, table)?;
-        fs::write(&path, &bytes).map_err(io_error(&path, "cannot be written"))?;
-        self.digests.insert(name.to_owned(), TableDigest::of(&bytes));
+        self.put(name, &tables::bytes(&path, groups, table)?)
+    }
+
+    fn put(&mut self, name: &str, bytes: &[u8]) -> Result<(), ProfileError> {
+        put(&self.folder.join(name), bytes, MOST_FILE_BYTES)?;
+        self.digests.insert(name.to_owned(), TableDigest::of(bytes));
         Ok(())
     }
 }
 
-impl Writer {
-    /// Whoever may read the profile that is replaced may read what replaces it.
-    fn take_over_permissions(&self) -> Result<(), ProfileError> {
-        let found = fs::metadata(&self.place).map_err(io_error(&self.place, "cannot be read"))?;
-        let mode = found.permissions().mode() & 0o777;
-        fs::set_permissions(&self.scratch, fs::Permissions::from_mode(mode))
-            .map_err(io_error(&self.scratch, "its permissions cannot be set"))
-    }
-}
-
-/// A name beside `place` that no other process uses.
-fn beside(place: &Path, what: &str) -> PathBuf {
-    let mut name = place.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{what}-{}", std::process::id()));
-    place.with_file_name(name)
+/// Whoever may read the profile that is replaced may read what replaces it.
+fn take_over_permissions(old: &Path, new: &Path) -> Result<(), ProfileError> {
+    let found = fs::metadata(old).map_err(io_error(old, "cannot be read"))?;
+    let mode = found.permissions().mode() & 0o777;
+    let set = fs::set_permissions(new, fs::Permissions::from_mode(mode));
+    set.map_err(io_error(new, "its permissions cannot be set"))
 }
 
 /// Refuses to replace anything but a profile with nothing else in its folder.
@@ -285,32 +347,31 @@ fn in_the_way(place: &Path) -> Result<(), ProfileError> {
         return refuse(format!("is no profile (it has no {DOCUMENT} of ibscope's)"));
     }
     for entry in fs::read_dir(place).map_err(io_error(place, "cannot be read"))? {
-        let name = entry.map_err(io_error(place, "cannot be read"))?.file_name();
+        let entry = entry.map_err(io_error(place, "cannot be read"))?;
+        let name = entry.file_name();
         if !FILES.iter().any(|own| name == **own) {
             return refuse(format!("holds {} beside the profile", name.display()));
+        }
+        // A folder or a link of such a name is not of ibscope's making, and would be removed with all that it holds.
+        if !entry.file_type().map_err(io_error(place, "cannot be read"))?.is_file() {
+            return refuse(format!("holds {}, which is not a regular file", name.display()));
         }
     }
     Ok(())
 }
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        // After `finish` it is gone already; a failure to tidy up must not hide the error that led here.
-        let _ = fs::remove_dir_all(&self.scratch);
-    }
-}
-
 /// True where `path` is a profile's folder.
 #[must_use]
 pub fn is_profile(path: &Path) -> bool {
-    let text = fs::read_to_string(path.join(DOCUMENT)).unwrap_or_default();
-    serde_json::from_str::<document::Head>(&text).is_ok_and(|head| head.format == document::FORMAT)
+    let head = |text: Vec<u8>| serde_json::from_slice::<document::Head>(&text).ok();
+    let head = open(&path.join(DOCUMENT)).and_then(|file| file.contents(MOST_DOCUMENT_BYTES)).ok().and_then(head);
+    head.is_some_and(|head| head.format == document::FORMAT)
 }
 
 /// True for a folder that has a document, whether that can be read or not.
 #[must_use]
 pub fn was_profile(path: &Path) -> bool {
-    path.join(DOCUMENT).is_file()
+    path.join(DOCUMENT).symlink_metadata().is_ok()
 }
 
 /// Reads what a profile keeps for a merge.
@@ -325,14 +386,14 @@ pub fn read_parts(place: &Path) -> Result<Vec<u8>, ProfileError> {
 /// What the document of a profile says, and the digests of the files beside it.
 fn read_document(place: &Path) -> Result<(Profile, BTreeMap<String, TableDigest>), ProfileError> {
     let path = place.join(DOCUMENT);
-    let text = fs::read_to_string(&path).map_err(io_error(&path, "cannot be read"))?;
+    let text = open(&path)?.contents(MOST_DOCUMENT_BYTES)?;
     let document = |source| ProfileError::Document { path: path.clone(), source };
     // The version is looked at first: a later version may hold fields of other types.
-    let head: document::Head = serde_json::from_str(&text).map_err(document)?;
+    let head: document::Head = serde_json::from_slice(&text).map_err(document)?;
     if head.version != VERSION {
         return Err(ProfileError::Version { path, found: head.version, writer: head.ibscope });
     }
-    Ok(serde_json::from_str::<Document>(&text).map_err(document)?.into_profile())
+    Ok(serde_json::from_slice::<Document>(&text).map_err(document)?.into_profile())
 }
 
 /// A file of a profile, if it is the one that was written.
@@ -342,12 +403,53 @@ fn read_file(
     digests: &BTreeMap<String, TableDigest>,
 ) -> Result<(PathBuf, Vec<u8>), ProfileError> {
     let path = place.join(name);
-    let bytes = fs::read(&path).map_err(|source| ProfileError::Lacks { path: path.clone(), source })?;
+    let file = open(&path)?;
+    let Some(digest) = digests.get(name).filter(|digest| digest.length_bytes == file.length_bytes) else {
+        return Err(ProfileError::Damaged { path });
+    };
+    let bytes = file.contents(MOST_FILE_BYTES)?;
     // Damaged Parquet can take its reader down, so it is not shown any.
-    if digests.get(name) != Some(&TableDigest::of(&bytes)) {
+    if *digest != TableDigest::of(&bytes) {
         return Err(ProfileError::Damaged { path });
     }
     Ok((path, bytes))
+}
+
+/// A file of a profile that can be read to its end.
+struct OpenFile {
+    path: PathBuf,
+    file: File,
+    length_bytes: u64,
+}
+
+/// Opens a file of a profile. A profile may come from anybody, so kind and length are looked at before anything is opened or read: a FIFO has no writer, a
+/// device no end, and a sparse file may be longer than the memory.
+fn open(path: &Path) -> Result<OpenFile, ProfileError> {
+    let path = path.to_owned();
+    let found = match fs::metadata(&path) {
+        Ok(found) if !found.is_file() => return Err(ProfileError::NoFile { path }),
+        found => found.and_then(|found| Ok((File::open(&path)?, found.len()))),
+    };
+    match found {
+        Ok((file, length_bytes)) => Ok(OpenFile { path, file, length_bytes }),
+        Err(source) => Err(ProfileError::Lacks { path, source }),
+    }
+}
+
+impl OpenFile {
+    fn contents(self, most_bytes: u64) -> Result<Vec<u8>, ProfileError> {
+        let Self { path, file, length_bytes } = self;
+        if length_bytes > most_bytes {
+            return Err(ProfileError::TooLong { path, length_bytes, most_bytes });
+        }
+        let mut bytes = Vec::new();
+        let reserved = bytes.try_reserve_exact(length_bytes as usize).map_err(io::Error::from);
+        // No more than was there when it was opened.
+        match reserved.and_then(|()| file.take(length_bytes).read_to_end(&mut bytes)) {
+            Ok(_) => Ok(bytes),
+            Err(source) => Err(ProfileError::Lacks { path, source }),
+        }
+    }
 }
 
 /// Reads a profile.

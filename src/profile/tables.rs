@@ -13,9 +13,11 @@ use polars::error::PolarsError;
 use polars::prelude::{
     Column, DataFrame, NamedFrom, ParquetCompression, ParquetReader, ParquetWriter, PolarsResult, SerReader, Series,
 };
+use polars_core::runtime::THREAD_POOL;
 use std::io::Cursor;
 use std::panic::catch_unwind;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// A table as polars has it.
 pub(super) type Frame = PolarsResult<DataFrame>;
@@ -211,6 +213,11 @@ pub(super) fn messages(rows: &[MessageRow], profile: &Profile) -> PolarsResult<D
     DataFrame::new(rows.len(), columns)
 }
 
+/// Starts the threads of polars, which would panic where they are needed and cannot be started.
+pub(super) fn start_threads() -> Result<(), ProfileError> {
+    catch_unwind(|| LazyLock::force(&THREAD_POOL)).map(drop).map_err(|_| ProfileError::Threads)
+}
+
 /// Rows of a row group: some MB while it is made.
 pub(super) const GROUP: usize = 1 << 14;
 
@@ -385,6 +392,7 @@ impl<'a> Table<'a> {
     /// Reads a table. That its digest fits says only that it stood there when the profile was put together, by whomever: the reader of Parquet
     /// believes what it reads, makes room for rows that a few bytes claim, and panics where it should refuse.
     pub(super) fn open(path: &'a Path, bytes: Vec<u8>) -> Result<Self, ProfileError> {
+        start_threads()?;
         let read = catch_unwind(|| {
             if claims::hold(&bytes)? { ParquetReader::new(Cursor::new(bytes)).finish().map(Some) } else { Ok(None) }
         });

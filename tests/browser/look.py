@@ -437,8 +437,23 @@ def look(path, folder):
     page.paper(folder / "print.pdf")
     found["pages"] = paper(folder / "print.pdf")
     found["backgrounds"]["after print"] = page.background()
+    # The tip of a chart is markup that the library makes.
+    chart = page.find("#size-chart")
+    page.hover(chart, chart.rect["width"] * 0.6, chart.rect["height"] / 2)
+    page.settle()
+    found["charted"] = chart.text
     found["complaints"] = page.complaints()
     found["requests"] = page.requests()
+    # Scripts and styles that are not the page's own.
+    found["injected"] = page.driver.execute_script("""
+        const script = document.createElement("script");
+        script.textContent = "document.title = 'owned'";
+        const box = document.createElement("div");
+        box.innerHTML = "<p style='color: red'>red</p>";
+        document.body.append(script, box);
+        return [document.title, box.firstChild.style.color];
+    """)
+    found["refused"] = page.complaints()
     page.driver.quit()
     return found
 

@@ -18,6 +18,9 @@ mod unknown;
 #[path = "../suite/wire.rs"]
 #[allow(dead_code)]
 mod wire;
+#[path = "../suite/writing.rs"]
+#[allow(dead_code)]
+mod writing;
 
 use ibscope_samples::Totals;
 use memory::{ANALYZE, MATRIX, MIB, MOST_BYTES, assert_whole, generate, generate_of, run};
@@ -59,6 +62,11 @@ fn memory_of_a_hundred_thousand_connections() {
 #[test]
 fn ten_million_random_packets_are_unknown() {
     unknown::random_payloads_stay_unknown(10_000_000);
+}
+
+#[test]
+fn ended_at_two_hundred_random_moments_a_command_leaves_whole_results_alone() {
+    writing::end_at_random_moments(200);
 }
 
 #[test]

@@ -113,6 +113,16 @@ fn the_report_shows_what_the_commands_print() {
     let seen = look(&[&page, &pictures()]);
 
     assert_eq!(seen["complaints"], serde_json::json!([]), "the console is silent");
+    let charted = seen["charted"].as_str().expect("the tip of a chart");
+    assert!(charted.contains("messages") && charted.contains('B'), "{charted:?}");
+    assert_eq!(
+        seen["injected"],
+        serde_json::json!(["job.ibp – ibscope report", ""]),
+        "no other script runs, no other style counts"
+    );
+    let refused = seen["refused"].as_array().expect("complaints");
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    assert!(refused.iter().all(|text| text.as_str().is_some_and(|text| text.contains("Content Security Policy"))));
     let asked: Vec<&str> = seen["requests"].as_array().expect("requests").iter().filter_map(Value::as_str).collect();
     assert!(matches!(asked[..], [own] if own.starts_with("file:///") && own.ends_with("report.html")), "{asked:?}");
 

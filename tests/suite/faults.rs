@@ -1,6 +1,8 @@
 //! What goes wrong around the program: disks, files that change while they are read, signals, clocks, broken profiles. `docs/faults.md` says what it
 //! does then, and names the test of each; a test holds that table against the suite.
 
+mod writers;
+
 use crate::runs;
 use crate::tools::{Ran, command, ibscope, result, sample, samples_folder, walk};
 use ibscope::model::Profile;
@@ -8,6 +10,7 @@ use ibscope::pipeline::{self, load};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -162,7 +165,7 @@ fn a_file_rotated_while_it_is_read_is_read_to_its_end() {
 
 #[test]
 fn a_signal_leaves_a_profile_of_what_was_read() {
-    for (signal, code) in [("int", 130), ("term", 143)] {
+    for (signal, code) in [("int", 130), ("term", 143), ("hup", 129)] {
         let case = Case::new();
         let ran = Ran::from(case.with(signal, AT));
         assert_eq!(ran.code, code, "{}", ran.stderr);
@@ -190,8 +193,28 @@ fn a_signal_leaves_a_profile_of_what_was_read() {
 fn a_second_signal_ends_it_at_once() {
     let case = Case::new();
     let output = case.with("twice", AT);
-    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(output.status.signal(), Some(2));
     assert!(!case.profile.exists() && output.stdout.is_empty());
+    assert_eq!(case.names(), ["sink.pcap".to_owned()].into(), "no scratch folder is left");
+}
+
+/// `nohup`, and jobs that a script starts in the background.
+#[test]
+fn a_signal_that_was_ignored_before_stays_ignored() {
+    let case = Case::new();
+    let place = fifo(case.folder.path());
+    let analyze = case.analyze();
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]).arg(analyze.get_program()).args(analyze.get_args());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let mut pipe = File::options().write(true).open(&place).expect("the other end");
+    send(&child, "HUP");
+    send(&child, "INT");
+    pipe.write_all(&case.file).expect("written");
+    drop(pipe);
+    let ran = Ran::from(child.wait_with_output().expect("ended"));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(case.loaded().coverage.records, case.records_until(case.file.len()));
 }
 
 fn fifo(folder: &Path) -> PathBuf {

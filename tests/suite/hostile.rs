@@ -151,7 +151,7 @@ fn damaged_tables_are_refused_before_they_are_read() {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/perftest-read-lat.pcap.zst");
     let place = folder.0.path().join("job.ibp");
     let profile = analyze(&[sample], &Options::default(), &|_| {}).expect("analysis");
-    ibscope::pipeline::Writer::create(&place).expect("place").finish(&profile).expect("written");
+    ibscope::pipeline::Writer::create(&place, &[]).expect("place").finish(&profile).expect("written");
     for table in ["connections.parquet", "timeline.parquet", "cm.parquet"] {
         let path = place.join(table);
         let good = std::fs::read(&path).expect("table");
@@ -165,6 +165,55 @@ fn damaged_tables_are_refused_before_they_are_read() {
         std::fs::write(&path, good).expect("write");
     }
     assert_eq!(load(&place).expect("whole again"), profile);
+}
+
+/// What stands where a file of a profile should be may have no end, or no beginning, or be longer than the memory.
+#[test]
+fn what_is_no_file_of_a_profile_is_refused_before_it_is_read() {
+    let folder = Folder::new();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/perftest-read-lat.pcap.zst");
+    let place = folder.0.path().join("job.ibp");
+    let profile = analyze(&[sample], &Options::default(), &|_| {}).expect("analysis");
+    ibscope::pipeline::Writer::create(&place, &[]).expect("place").finish(&profile).expect("written");
+    let refused = |path: &Path, expected: &str| {
+        // Within 4 GB of memory, and a minute: what has no end shall not take the machine with it.
+        let script = format!("ulimit -v 4000000; exec timeout 60 {} matrix \"$1\"", env!("CARGO_BIN_EXE_ibscope"));
+        let output = Command::new("sh").args(["-c", &script, "sh"]).arg(&place).output().expect("started");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{}: {said}", path.display());
+        assert!(said.contains(&format!("{}: {expected}", path.display())), "{said}");
+        assert!(said.contains("analyse the captures again"), "{said}");
+    };
+    for (name, too_long) in [("profile.json", "107374182400 bytes long"), ("health.parquet", "damaged")] {
+        let path = place.join(name);
+        let good = std::fs::read(&path).expect("file");
+        std::fs::File::options().write(true).open(&path).and_then(|file| file.set_len(100 << 30)).expect("sparse");
+        refused(&path, too_long);
+        std::fs::remove_file(&path).expect("removed");
+        std::os::unix::fs::symlink("/dev/zero", &path).expect("link");
+        refused(&path, "not a regular file");
+        std::fs::remove_file(&path).expect("removed");
+        assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo").success());
+        refused(&path, "not a regular file");
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::create_dir(&path).expect("folder");
+        refused(&path, "not a regular file");
+        std::fs::remove_dir(&path).expect("removed");
+        std::fs::write(&path, good).expect("written");
+    }
+    // A document may claim any length for a table.
+    let (document, table) = (place.join("profile.json"), place.join("health.parquet"));
+    let length = std::fs::metadata(&table).expect("table").len();
+    let text = std::fs::read_to_string(&document).expect("document");
+    let claimed = text.replacen(
+        &format!("\"length_bytes\": {length},\n      \"xxh3"),
+        "\"length_bytes\": 107374182400,\n      \"xxh3",
+        1,
+    );
+    assert_ne!(claimed, text);
+    std::fs::write(&document, claimed).expect("written");
+    std::fs::File::options().write(true).open(&table).and_then(|file| file.set_len(100 << 30)).expect("sparse");
+    refused(&table, "107374182400 bytes long");
 }
 
 /// The document of a profile has no digest: anyone may write one.

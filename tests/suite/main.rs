@@ -53,3 +53,4 @@ mod tshark;
 mod unknown;
 mod watch;
 mod wire;
+mod writing;

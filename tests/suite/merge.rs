@@ -14,7 +14,7 @@ fn partial() -> Options {
 }
 
 fn write(profile: &Profile, place: &Path) -> PathBuf {
-    Writer::create(place).expect("place").finish(profile).expect("written");
+    Writer::create(place, &[]).expect("place").finish(profile).expect("written");
     place.to_owned()
 }
 

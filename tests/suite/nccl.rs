@@ -150,7 +150,7 @@ fn merged_parts_of_a_run_over_two_ports() {
     let part = |(number, port): (usize, &PathBuf)| {
         let profile = analyze(std::slice::from_ref(port), &options, &|_| {}).expect("profile");
         let place = folder.path().join(format!("{number}.ibp"));
-        Writer::create(&place).expect("place").finish(&profile).expect("written");
+        Writer::create(&place, &[]).expect("place").finish(&profile).expect("written");
         place
     };
     let parts: Vec<PathBuf> = ports.iter().enumerate().map(part).collect();

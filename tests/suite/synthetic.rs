@@ -246,7 +246,7 @@ fn any_number_of_threads_writes_the_same_bytes() {
             let options = Options { threads, max_cells, ..Options::default() };
             let profile = analyze(&inputs, &options, &|_| {}).expect("analysis");
             let place = generated.folder.path().join(format!("{case}-{threads}.ibp"));
-            ibscope::pipeline::Writer::create(&place).expect("place").finish(&profile).expect("written");
+            ibscope::pipeline::Writer::create(&place, &[]).expect("place").finish(&profile).expect("written");
             assert_eq!(ibscope::pipeline::load(&place).expect("read"), profile, "{case}, {threads} threads");
             let widened = profile.notes.iter().any(|note| note.contains("widened"));
             assert_eq!(widened, case == "few");

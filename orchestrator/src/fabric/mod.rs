@@ -154,10 +154,13 @@ pub fn discover(
     let ask = |nodes: &[&str]| {
         all(remote::parallel(nodes, most, |node| (node.to_string(), nodes::ask(config, node, runner))))
     };
+    let read = || Cables::read(config, first, runner);
     let (answers, mut cables) = thread::scope(|scope| {
-        let cables = scope.spawn(|| Cables::read(config, first, runner));
+        let cables = thread::Builder::new().spawn_scoped(scope, read);
         let answers = ask(&asked);
-        (answers, cables.join().unwrap_or_else(|fault| panic::resume_unwind(fault)))
+        // Without a thread of their own the cables come after the nodes.
+        let joined = cables.map(|cables| cables.join().unwrap_or_else(|fault| panic::resume_unwind(fault)));
+        (answers, joined.unwrap_or_else(|_| read()))
     });
     let (mut found, mut doubtful) = (BTreeMap::new(), Vec::new());
     for node in known {

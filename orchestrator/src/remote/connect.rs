@@ -187,7 +187,10 @@ impl Connector {
         let (near, far) = UnixStream::pair().map_err(|error| address.failed(error))?;
         far.set_nonblocking(true).map_err(|error| address.failed(error))?;
         session.set_blocking(false);
-        thread::spawn(move || carry(&session, channel, far));
+        let carry = move || carry(&session, channel, far);
+        thread::Builder::new()
+            .spawn(carry)
+            .map_err(|error| address.failed(format!("no thread can be started: {error}")))?;
         Ok(near)
     }
 

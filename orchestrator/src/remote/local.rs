@@ -36,10 +36,19 @@ impl Local {
             .stderr(Stdio::piped())
             .spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let (stdout, stderr) = thread::scope(|scope| {
-            let stderr = scope.spawn(|| bounded(stderr));
-            (bounded(stdout), stderr.join().unwrap_or_else(|_| Err(io::Error::other("the reader panicked"))))
+        let read = thread::scope(|scope| {
+            let stderr = thread::Builder::new().spawn_scoped(scope, || bounded(stderr))?;
+            Ok((bounded(stdout), stderr.join().unwrap_or_else(|_| Err(io::Error::other("the reader panicked")))))
         });
+        let (stdout, stderr) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                // Nobody reads what it says. It may have ended already.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error);
+            }
+        };
         let status = child.wait()?;
         let status = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255);
         Ok(Output { status, stdout: stdout?, stderr: stderr? })

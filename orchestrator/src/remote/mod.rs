@@ -190,7 +190,8 @@ pub fn parallel<T: Sync, R: Send>(items: &[T], most: usize, work: impl Fn(&T) ->
     thread::scope(|scope| {
         let workers = NonZero::new(most.min(items.len())).map_or(0, |workers| workers.get() - 1);
         for _ in 0..workers {
-            scope.spawn(one);
+            // Where it cannot be started the other workers do its share.
+            let _ = thread::Builder::new().spawn_scoped(scope, one);
         }
         one();
     });

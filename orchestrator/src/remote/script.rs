@@ -82,8 +82,8 @@ pub(super) const FOLDER: &str = concat!(
     r#"walk "$1"; walk "$c"; stat -c '%u %f %n' /"#
 );
 
-/// `$1` folder: makes it, for its user alone. What is above it must be there.
-pub(super) const MAKE: &str = r#": ibscope-make; umask 077; mkdir -- "$1""#;
+/// `$1` folder: makes it, for its user alone, unless somebody has just made it. What is above it must be there.
+pub(super) const MAKE: &str = r#": ibscope-make; umask 077; mkdir -- "$1" 2>/dev/null || [ -d "$1" ]"#;
 
 #[cfg(test)]
 mod tests {

@@ -340,7 +340,7 @@ fn remove_hostfile(effort: Effort<'_>, step: &HostfileStep) -> Result<(), Refusa
     let patience = effort.time(FILES)?;
     let (answer, answered) = mpsc::channel();
     let step = step.clone();
-    thread::spawn(move || {
+    let spawned = thread::Builder::new().spawn(move || {
         let remove = || {
             let (folder, name) = Folder::of(&step.path)?;
             match folder.bytes(name) {
@@ -353,6 +353,7 @@ fn remove_hostfile(effort: Effort<'_>, step: &HostfileStep) -> Result<(), Refusa
         // Nobody may be listening any more.
         let _ = answer.send(remove());
     });
+    spawned.map_err(|error| failed(&format!("no thread can be started: {error}")))?;
     match answered.recv_timeout(patience) {
         Ok(removed) => removed.map_err(|error| failed(&error.to_string())),
         Err(_) => Err(failed("its file system does not answer")),

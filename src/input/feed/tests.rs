@@ -81,7 +81,7 @@ fn divided(
     options: &SourceOptions,
     mut between: impl FnMut(usize),
 ) -> Option<(Out, Stretches)> {
-    let mut feed = Feed::start(vec![open(path, options, batch_bytes)?], 1);
+    let mut feed = Feed::start(vec![open(path, options, batch_bytes)?], 1).expect("threads");
     let (mut out, mut stretches) = (Out::default(), Stretches::default());
     let mut before: Vec<Batch> = Vec::new();
     for round in 1.. {
@@ -399,7 +399,7 @@ fn several_inputs() {
         .collect();
     let mut captures = input::open(&paths, &digested()).unwrap();
     captures.iter_mut().for_each(|capture| capture.set_batch_bytes(9_000));
-    let mut feed = Feed::start(captures, 3);
+    let mut feed = Feed::start(captures, 3).expect("threads");
     let mut outs: Vec<Out> = (0..4).map(|_| Out::default()).collect();
     let mut before: Vec<Batch> = Vec::new();
     loop {

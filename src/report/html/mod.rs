@@ -24,43 +24,63 @@ pub use compared::Compared;
 
 use crate::crosscheck::Crosscheck;
 use crate::model::Profile;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
 use std::io::{self, Write};
 
+/// The style sheet, the library and the scripts of the page. Each stands between its tags as it is, since the policy names its hash.
+const STYLE: &[&str] = &[include_str!("style.css")];
+const LIBRARY: &[&str] = &[include_str!("vendor/echarts.common.min.js")];
+const SCRIPT: &[&str] = &[
+    include_str!("format.js"),
+    include_str!("data.js"),
+    include_str!("dom.js"),
+    include_str!("heat.js"),
+    include_str!("matrix.js"),
+    include_str!("timeline.js"),
+    include_str!("phases.js"),
+    include_str!("charts.js"),
+    include_str!("latency.js"),
+    include_str!("graph.js"),
+    include_str!("compared.js"),
+    include_str!("checked.js"),
+    include_str!("main.js"),
+];
+
 /// What stands in `page.html` between `<!--` and `-->`, in this order, and what comes there.
-const PARTS: [(&str, Content); 7] = [
-    ("style", Content::Files(&[include_str!("style.css")])),
+const PARTS: [(&str, Content); 8] = [
+    ("policy", Content::Policy),
+    ("style", Content::Files(STYLE)),
     ("document", Content::Document),
     ("cells", Content::Cells),
     ("compared", Content::Compared),
     ("crosscheck", Content::Crosscheck),
-    ("library", Content::Files(&[include_str!("vendor/echarts.common.min.js")])),
-    (
-        "script",
-        Content::Files(&[
-            include_str!("format.js"),
-            include_str!("data.js"),
-            include_str!("dom.js"),
-            include_str!("heat.js"),
-            include_str!("matrix.js"),
-            include_str!("timeline.js"),
-            include_str!("phases.js"),
-            include_str!("charts.js"),
-            include_str!("latency.js"),
-            include_str!("graph.js"),
-            include_str!("compared.js"),
-            include_str!("checked.js"),
-            include_str!("main.js"),
-        ]),
-    ),
+    ("library", Content::Files(LIBRARY)),
+    ("script", Content::Files(SCRIPT)),
 ];
 
 #[derive(Clone, Copy)]
 enum Content {
+    Policy,
     Files(&'static [&'static str]),
     Document,
     Cells,
     Compared,
     Crosscheck,
+}
+
+/// The content security policy: the page loads nothing, and a browser runs its own scripts and styles alone, whatever text from outside it shows.
+fn policy() -> String {
+    let hash = |files: &[&str]| {
+        let mut hash = Sha256::new();
+        files.iter().for_each(|file| hash.update(file));
+        format!("'sha256-{}'", STANDARD.encode(hash.finalize()))
+    };
+    let [style, library, script] = [STYLE, LIBRARY, SCRIPT].map(hash);
+    format!(
+        "default-src 'none'; script-src {library} {script}; style-src {style}; img-src data:; base-uri 'none'; form-action 'none'"
+    )
 }
 
 /// What a page shows.
@@ -91,6 +111,7 @@ impl<'a> Page<'a> {
             let Some((before, after)) = rest.split_once(&format!("<!--{part}-->")) else { continue };
             out.write_all(before.as_bytes())?;
             match content {
+                Content::Policy => out.write_all(policy().as_bytes())?,
                 Content::Files(files) => files.iter().try_for_each(|file| out.write_all(file.as_bytes()))?,
                 Content::Document => out.write_all(document::document(self, &cells).as_bytes())?,
                 Content::Cells => out.write_all(cells.base64.as_bytes())?,
@@ -129,6 +150,33 @@ mod tests {
             assert!(!page.contains(&format!("<!--{part}-->")), "{part}");
         }
         assert!(page.ends_with("</html>\n"));
+    }
+
+    /// Every script that is run and every style of the page, as a browser finds them.
+    #[test]
+    fn the_policy_names_the_hash_of_each_script_and_style_and_nothing_else() {
+        let page = text(&Profile::default(), "empty.ibp");
+        let (_, rest) = page.split_once("http-equiv=\"Content-Security-Policy\" content=\"").expect("a policy");
+        let (policy, _) = rest.split_once('"').expect("its end");
+        for (directive, opening, closing) in [
+            ("script-src", ["<script>", "<script type=\"module\">"].as_slice(), "</script>"),
+            ("style-src", &["<style>"], "</style>"),
+        ] {
+            let allowed = policy.split("; ").find_map(|one| one.strip_prefix(directive)).expect("the directive");
+            let hashes: Vec<String> = opening
+                .iter()
+                .map(|tag| {
+                    let (_, rest) = page.split_once(tag).expect("the tag");
+                    let (content, _) = rest.split_once(closing).expect("its end");
+                    format!("'sha256-{}'", STANDARD.encode(Sha256::digest(content)))
+                })
+                .collect();
+            assert_eq!(allowed.split_whitespace().collect::<Vec<_>>(), hashes);
+        }
+        // A hash covers no attribute.
+        for attribute in [" style=", " onclick=", " onload=", " onerror="] {
+            assert!(!include_str!("page.html").contains(attribute), "{attribute}");
+        }
     }
 
     #[test]

@@ -80,6 +80,58 @@ fn no_input_is_replaced() {
     result(&["matrix"], &[&profile]);
 }
 
+#[test]
+fn no_profile_replaces_what_the_command_reads() {
+    let folder = tempfile::tempdir().expect("folder");
+    let profile = profile_of(folder.path(), &[sample("openib-mixed-4x1")], &["--partial"]);
+    // A capture of a name that a profile may have, and links to it.
+    let inside = profile.join("parts.bin");
+    let parts = fs::read(&inside).expect("parts");
+    fs::copy(sample("openib-mixed-4x1"), &inside).expect("copied");
+    let (soft, hard) = (folder.path().join("soft"), folder.path().join("hard"));
+    symlink(&inside, &soft).expect("link");
+    fs::hard_link(&inside, &hard).expect("link");
+    let to_profile = folder.path().join("to-profile");
+    symlink(&profile, &to_profile).expect("link");
+    for input in [&inside, &soft, &hard] {
+        for place in [&profile, &to_profile] {
+            for way in [&["analyze"][..], &["watch", "--once"]] {
+                let ran = ibscope([way, &[text(input), "-o", text(place)]].concat());
+                refused(&ran, 1, &format!("cannot be replaced: the command reads {}", input.display()));
+            }
+        }
+    }
+    let mut from_stdin = command(["analyze", "-", "-o", text(&profile)]);
+    from_stdin.stdin(fs::File::open(&inside).expect("capture"));
+    refused(&from_stdin.output().expect("started").into(), 1, "cannot be replaced: the command reads -");
+    assert_eq!(fs::read(&inside).expect("capture"), fs::read(sample("openib-mixed-4x1")).expect("sample"));
+    fs::write(&inside, parts).expect("parts");
+    let merged = ibscope(["merge", text(&profile), "-o", text(&to_profile)]);
+    refused(&merged, 1, "cannot be replaced: the command reads");
+    result(&["matrix"], &[&profile]);
+}
+
+/// SIGXFSZ would end the program without a word, and leave what it has begun.
+#[test]
+fn a_limit_on_the_length_of_files_is_named_as_such() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = sample("ucx-rc-halo-4x1");
+    let place = folder.path().join("out");
+    let more: [&[&str]; 4] = [&["analyze", "-o"], &["trace", "-o"], &["anonymize", "-o"], &["messages", "--dataset"]];
+    for way in WAYS.iter().chain(&more) {
+        // In blocks of 512 or 1024 bytes.
+        let script = format!("ulimit -f 1; exec {} \"$@\"", env!("CARGO_BIN_EXE_ibscope"));
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &script, "sh"]).args(*way).args([&place, &path]);
+        let ran = Ran::from(limited.output().expect("started"));
+        refused(&ran, 1, "cannot be written: File too large");
+        assert!(ran.stderr.contains("ulimit -f"), "{way:?}: {}", ran.stderr);
+        // A dataset is a folder that stays.
+        let left = if place.is_dir() { names(&place) } else { names(folder.path()) };
+        assert_eq!(left, [""; 0], "{way:?}");
+    }
+}
+
 /// What a command writes into a FIFO.
 fn through_a_fifo(way: &[&str], folder: &Path, input: &Path) -> Vec<u8> {
     let fifo = folder.join("fifo");

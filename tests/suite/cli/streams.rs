@@ -4,6 +4,7 @@ use super::{names, profile_of, text};
 use crate::runs::decompressed;
 use crate::tools::{HEADER_BYTES, command, ibscope, result, sample, walk};
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -138,6 +139,41 @@ fn a_closed_pipe_is_no_error() {
     assert!(profile.join("profile.json").is_file(), "the profile is whole all the same");
 }
 
+/// As with `2>&1 | head -1`, and on a full disk.
+#[test]
+fn closed_outputs_never_end_in_a_panic() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = sample("openib-mixed-4x1");
+    let profile = profile_of(folder.path(), &[&path], &[]);
+    let again = folder.path().join("again.ibp");
+    let closed = || {
+        let (reader, writer) = std::io::pipe().expect("pipe");
+        drop(reader);
+        Stdio::from(writer)
+    };
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").expect("/dev/full"));
+    for (arguments, code) in [
+        (&["latency", text(&profile), "--by", "rank", "--all-sizes"][..], 0),
+        (&["matrix", text(&profile), "--no-mpi"], 0),
+        (&["messages", text(&path)], 0),
+        (&["inspect", text(&path)], 0),
+        (&["health", text(&path)], 0),
+        (&["watch", "--once", text(&path)], 0),
+        (&["analyze", "-o", text(&again), text(&path)], 0),
+        (&["matrix", "missing.ibp"], 1),
+        (&["matrix", "--by", "node", text(&path)], 2),
+        (&["--help"], 0),
+    ] {
+        let both = command(arguments).stdout(closed()).stderr(closed()).status().expect("started");
+        let error = command(arguments).stdout(Stdio::null()).stderr(full()).status().expect("started");
+        assert_eq!([both.code(), error.code()], [Some(code); 2], "{arguments:?}");
+    }
+    assert!(again.join("profile.json").is_file(), "the profile is whole all the same");
+    // What nobody can read is not a result.
+    let full = command(["matrix", text(&profile)]).stdout(full()).stderr(Stdio::null()).status().expect("started");
+    assert_eq!(full.code(), Some(1));
+}
+
 #[test]
 fn outputs_that_cannot_be_written_fail_before_anything_is_read() {
     let folder = tempfile::tempdir().expect("folder");
@@ -147,7 +183,9 @@ fn outputs_that_cannot_be_written_fail_before_anything_is_read() {
     let below_a_file = file.join("out");
     let taken = folder.path().join("taken");
     std::fs::create_dir(&taken).expect("folder");
-    for place in [&nowhere, &below_a_file, &taken] {
+    let dangling = folder.path().join("dangling");
+    symlink("no/such/folder/out", &dangling).expect("link");
+    for place in [&nowhere, &below_a_file, &taken, &dangling] {
         let place = text(place);
         for arguments in [
             ["analyze", "-o", place, "-"],
@@ -180,7 +218,7 @@ fn outputs_that_cannot_be_written_fail_before_anything_is_read() {
             assert!(output.stdout.is_empty(), "{arguments:?}");
         }
     }
-    assert_eq!(names(folder.path()), ["file", "taken"]);
+    assert_eq!(names(folder.path()), ["dangling", "file", "taken"]);
 }
 
 #[test]
@@ -236,6 +274,53 @@ fn a_folder_with_other_files_beside_a_profile_json_is_not_replaced() {
     let ran = ibscope(["analyze", text(&sample("perftest-read-lat")), "-o", text(&keep)]);
     assert_eq!(names(&keep), ["profile.json", "thesis.tex"], "{}", ran.stderr);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
+}
+
+/// They would be removed with the old profile.
+#[test]
+fn folders_and_links_named_as_files_of_a_profile_stay() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = sample("perftest-read-lat");
+    let profile = profile_of(folder.path(), &[&path], &[]);
+    let table = profile.join("health.parquet");
+    let again = || {
+        let ran = ibscope(["analyze", text(&path), "-o", text(&profile)]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);
+        assert!(ran.stderr.contains("holds health.parquet, which is not a regular file"), "{}", ran.stderr);
+    };
+    let kept = folder.path().join("kept");
+    std::fs::rename(&table, &kept).expect("moved");
+    symlink(&kept, &table).expect("link");
+    again();
+    assert!(table.is_symlink());
+    std::fs::remove_file(&table).expect("removed");
+    std::fs::create_dir(&table).expect("folder");
+    std::fs::write(table.join("thesis.tex"), "text").expect("written");
+    again();
+    assert_eq!(std::fs::read(table.join("thesis.tex")).expect("file"), b"text");
+    assert_eq!(names(folder.path()), ["kept", "profile.ibp"]);
+}
+
+#[test]
+fn a_profile_goes_where_a_link_leads() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = |name: &str| folder.path().join(name);
+    std::fs::create_dir(place("below")).expect("folder");
+    // One that leads to nothing yet, over another.
+    symlink("to-new", place("chain")).expect("link");
+    symlink("below/new.ibp", place("to-new")).expect("link");
+    for name in ["perftest-read-lat", "ucx-rc-ring2.node1"] {
+        let path = sample(name);
+        result(&["analyze", "-o", text(&place("chain"))], &[&path]);
+        assert!(place("chain").is_symlink() && place("to-new").is_symlink() && !place("below/new.ibp").is_symlink());
+        let matrix = |place: &Path| result(&["matrix", "--format", "csv"], &[place]);
+        assert_eq!(matrix(&place("below/new.ibp")), matrix(&path));
+    }
+    // A place without a folder is in the one where the command runs.
+    let mut here = command(["analyze", "-o", "here.ibp", text(&sample("perftest-read-lat"))]);
+    assert!(here.current_dir(folder.path()).stdout(Stdio::null()).status().expect("started").success());
+    assert_eq!(names(folder.path()), ["below", "chain", "here.ibp", "to-new"]);
+    assert_eq!(names(&place("below")), ["new.ibp"]);
 }
 
 #[test]

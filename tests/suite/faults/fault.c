@@ -4,21 +4,26 @@
  *   eio       the read fails, and each later one
  *   truncate  the file is cut there
  *   rotate    the file is renamed to NAME.1, and another of its name is begun
- *   int, term SIGINT or SIGTERM comes
+ *   int, term, hup  SIGINT, SIGTERM or SIGHUP comes
  *   twice     SIGINT comes twice
  * FAULT_WRITE: number of the change to the file system (writes to a file, rename, mkdir, unlink) at which the program is killed: before it, or, where
  *   it is the first write to a file, when half of that is done.
+ * FAULT_SIGNAL: another signal than SIGKILL, which comes twice then.
+ * FAULT_LOG: a file that gets a line for each of these changes, and for each fsync.
+ * FAULT_THREADS: as many threads can be started, and no more.
  */
 #define _GNU_SOURCE
 #define _LARGEFILE64_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static int done;
@@ -32,11 +37,41 @@ static int is_input(int fd)
         && file.st_ino == found.st_ino && file.st_dev == found.st_dev;
 }
 
+/* Adds a line to the log, past the functions below. */
+static void note(const char *what, const char *from, const char *to)
+{
+    const char *log = getenv("FAULT_LOG");
+    if (!log)
+        return;
+    char line[8192];
+    int length = snprintf(line, sizeof line, to ? "%s %s %s\n" : "%s %s\n", what, from, to);
+    int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (fd < 0 || syscall(SYS_write, fd, line, length) != length || close(fd) != 0)
+        abort();
+}
+
+static void note_open(const char *what, int fd)
+{
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0)
+        abort();
+    path[length] = 0;
+    note(what, path, NULL);
+}
+
 static void change(void)
 {
-    const char *at = getenv("FAULT_WRITE");
-    if (at && ++changes == atol(at))
+    const char *at = getenv("FAULT_WRITE"), *other = getenv("FAULT_SIGNAL");
+    if (!at || ++changes != atol(at))
+        return;
+    if (!other)
         kill(getpid(), SIGKILL);
+    raise(atoi(other));
+    raise(atoi(other));
+    /* A moment for who handles it. */
+    usleep(10000);
 }
 
 /* What a read of the input at this offset may be long; -1 where it fails. */
@@ -62,6 +97,8 @@ static ssize_t allowed(off_t offset, size_t length)
     }
     if (strcmp(fault, "term") == 0)
         raise(SIGTERM);
+    if (strcmp(fault, "hup") == 0)
+        raise(SIGHUP);
     if (strcmp(fault, "int") == 0 || strcmp(fault, "twice") == 0)
         raise(SIGINT);
     if (strcmp(fault, "twice") == 0)
@@ -89,8 +126,12 @@ ssize_t write(int fd, const void *buffer, size_t length)
     struct stat found;
     if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && found.st_size == 0 && length) {
         const char *at = getenv("FAULT_WRITE");
-        if (at && changes + 1 == atol(at))
-            next(fd, buffer, length / 2);
+        note_open("write", fd);
+        if (at && changes + 1 == atol(at)) {
+            ssize_t half = next(fd, buffer, length / 2);
+            change();
+            return half;
+        }
         change();
     }
     return next(fd, buffer, length);
@@ -99,6 +140,7 @@ ssize_t write(int fd, const void *buffer, size_t length)
 int rename(const char *from, const char *to)
 {
     int (*next)(const char *, const char *) = (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+    note("rename", from, to);
     change();
     return next(from, to);
 }
@@ -106,6 +148,7 @@ int rename(const char *from, const char *to)
 int mkdir(const char *path, mode_t mode)
 {
     int (*next)(const char *, mode_t) = (int (*)(const char *, mode_t))dlsym(RTLD_NEXT, "mkdir");
+    note("mkdir", path, NULL);
     change();
     return next(path, mode);
 }
@@ -113,6 +156,25 @@ int mkdir(const char *path, mode_t mode)
 int unlinkat(int at, const char *path, int flags)
 {
     int (*next)(int, const char *, int) = (int (*)(int, const char *, int))dlsym(RTLD_NEXT, "unlinkat");
+    note("unlink", path, NULL);
     change();
     return next(at, path, flags);
+}
+
+int fsync(int fd)
+{
+    int (*next)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    note_open("fsync", fd);
+    return next(fd);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument)
+{
+    static long threads;
+    int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+        (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))dlsym(RTLD_NEXT, "pthread_create");
+    const char *most = getenv("FAULT_THREADS");
+    if (most && __atomic_add_fetch(&threads, 1, __ATOMIC_SEQ_CST) > atol(most))
+        return EAGAIN;
+    return next(thread, attributes, start, argument);
 }
