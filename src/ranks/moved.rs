@@ -8,16 +8,15 @@
 use super::cm::Exchange;
 use super::{Pairs, Witnesses, reading};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Kind, QueuePair, Wireup};
-use foldhash::fast::FixedState;
+use crate::model::{HashMap, Kind, QueuePair, Wireup};
 use ibscope_parsers::mpi::ucx_wireup::{Lane, lanes};
 use ibscope_parsers::{Endpoint, Qpn};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Queue pairs as packets show them, by the name that connection messages give them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Moved(HashMap<QueuePair, QueuePair, FixedState>);
+pub(super) struct Moved(HashMap<QueuePair, QueuePair>);
 
 impl Moved {
     /// The queue pair that is meant by a name.
@@ -38,10 +37,10 @@ const LMC_LIMIT: u32 = 7;
 type Named = [(QueuePair, u32); 2];
 
 /// Connections by the numbers of their queue pairs, the lower one first.
-type Connected = HashMap<(Qpn, Qpn), SmallVec<[[QueuePair; 2]; 1]>, FixedState>;
+type Connected = HashMap<(Qpn, Qpn), SmallVec<[[QueuePair; 2]; 1]>>;
 
 /// The first PSN that each connected queue pair was sent; `None` where only answers were seen.
-type FirstPsns = HashMap<QueuePair, Option<u32>, FixedState>;
+type FirstPsns = HashMap<QueuePair, Option<u32>>;
 
 /// Finds what connection messages name and packets show elsewhere.
 pub(super) fn moved(witnesses: &Witnesses<'_>, exchanges: &[Exchange], paired: &Pairs) -> Moved {
@@ -89,8 +88,8 @@ pub(super) fn moved(witnesses: &Witnesses<'_>, exchanges: &[Exchange], paired: &
 /// What names stand for, as far as it is seen.
 #[derive(Debug, Default)]
 struct Found {
-    actual: HashMap<QueuePair, BTreeSet<QueuePair>, FixedState>,
-    names: HashMap<QueuePair, BTreeSet<QueuePair>, FixedState>,
+    actual: HashMap<QueuePair, BTreeSet<QueuePair>>,
+    names: HashMap<QueuePair, BTreeSet<QueuePair>>,
     /// Ports at which queue pairs of a port are shown.
     ports: BTreeSet<(Endpoint, Endpoint)>,
 }
