@@ -35,13 +35,11 @@ pub(super) struct Gathering<'a> {
     at: BTreeMap<Place, Vec<usize>>,
     added: usize,
     pairs_left: usize,
-    /// Places that have moved to another set.
-    moved: usize,
 }
 
 impl Default for Gathering<'_> {
     fn default() -> Self {
-        Self { sets: Vec::new(), at: BTreeMap::new(), added: 0, pairs_left: MAX_PAIRS, moved: 0 }
+        Self { sets: Vec::new(), at: BTreeMap::new(), added: 0, pairs_left: MAX_PAIRS }
     }
 }
 
@@ -85,7 +83,6 @@ impl<'a> Gathering<'a> {
         let (large, small) = if ranks(a) > ranks(b) { (a, b) } else { (b, a) };
         let Some(moving) = self.sets[small].take() else { return large };
         for place in places(&moving.outline) {
-            self.moved += 1;
             let list = self.at.entry(place).or_default();
             list.retain(|at| *at != small);
             if !list.contains(&large) {
@@ -105,5 +102,57 @@ impl<'a> Gathering<'a> {
         let mut sets: Vec<Set<'a>> = self.sets.into_iter().flatten().collect();
         sets.sort_by_key(|set| set.latest);
         sets.into_iter().map(|set| (set.outline, set.components)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::component::{Evidence, Rank};
+    use super::super::jobs::Nodes;
+    use super::super::processes::Processes;
+    use super::*;
+    use ibscope_parsers::Lid;
+
+    /// Two processes whose ranks are known, at these LIDs.
+    fn add(gathering: &mut Gathering<'static>, processes: &mut Processes, ranks: [(u32, u16); 2]) -> Result<(), usize> {
+        let ends = ranks.map(|(rank, lid)| (processes.unknown_sender(), rank, Endpoint::from_lid(Lid(lid))));
+        let known = |rank| Rank { rank, agreeing: 3, disagreeing: 0, evidence: Evidence::Envelopes };
+        let component = Component {
+            family: Family::Ucx,
+            layout: TagLayout::OpenMpi,
+            connections: Vec::new(),
+            votes: BTreeMap::new(),
+            ranks: ends.iter().map(|(end, rank, _)| (*end, known(*rank))).collect(),
+            ports: ends.iter().map(|(end, _, port)| (*end, BTreeSet::from([*port]))).collect(),
+            times_ns: (0, 1),
+            release: None,
+        };
+        let outline = Outline::new(&component, &Nodes::new(&BTreeMap::new()), processes);
+        gathering.add(outline, component).map_err(|(_, count)| count)
+    }
+
+    /// The set that has grown stays where it is: else each connection would take over all that came before.
+    #[test]
+    fn of_two_sets_the_smaller_one_moves() {
+        let (mut gathering, mut processes) = (Gathering::default(), Processes::default());
+        for rank in 1..=64 {
+            assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (rank, 1 + rank as u16)]), Ok(()));
+        }
+        let left: Vec<usize> = (0..64).filter(|at| gathering.sets[*at].is_some()).collect();
+        assert_eq!(left, [0]);
+        assert!(gathering.at.values().all(|list| *list == [0]));
+        let sets = gathering.finish();
+        assert_eq!((sets.len(), sets[0].0.ports.len(), sets[0].1.len()), (1, 65, 64));
+    }
+
+    /// Rank 0 is at one port in all of them, and rank 1 at another port in each.
+    #[test]
+    fn of_more_sets_than_are_compared_a_component_joins_none() {
+        let (mut gathering, mut processes) = (Gathering::default(), Processes::default());
+        for lid in 0..=MAX_COMPARED as u16 {
+            assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (1, 2 + lid)]), Ok(()));
+        }
+        assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (2, 1)]), Err(MAX_COMPARED + 1));
+        assert_eq!(gathering.finish().len(), MAX_COMPARED + 1);
     }
 }

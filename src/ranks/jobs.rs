@@ -126,7 +126,7 @@ fn common<'a, K: Ord, V>(a: &'a BTreeMap<K, V>, b: &'a BTreeMap<K, V>) -> impl I
 }
 
 impl Outline {
-    fn new(component: &Component<'_>, nodes: &Nodes, processes: &mut Processes) -> Self {
+    pub(super) fn new(component: &Component<'_>, nodes: &Nodes, processes: &mut Processes) -> Self {
         let by_rank = component.processes_by_rank();
         let mut named: BTreeMap<u32, BTreeSet<End>> = BTreeMap::new();
         for (rank, own) in &by_rank {

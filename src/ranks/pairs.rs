@@ -185,10 +185,9 @@ pub fn named(connections: &[Box<ConnectionTotals>], wireups: &[Wireup]) -> Vec<V
         }
     }
     let of_message = |wireup: &Wireup| {
-        let own = connected.get(&(wireup.src, wireup.dst));
+        let Some(own) = connected.get(&(wireup.src, wireup.dst)) else { return Vec::new() };
         let listed: BTreeSet<QueuePair> = moved::listed(wireup).collect();
-        let own = own.into_iter().flatten().map(|&qpn| QueuePair { endpoint: wireup.src, qpn });
-        own.filter(|own| listed.contains(own)).collect()
+        listed.into_iter().filter(|listed| listed.endpoint == wireup.src && own.contains(&listed.qpn)).collect()
     };
     wireups.iter().map(of_message).collect()
 }
