@@ -49,11 +49,11 @@ fn places(outline: &Outline) -> impl Iterator<Item = Place> + Clone + '_ {
 
 impl<'a> Gathering<'a> {
     /// Adds a component: to all sets that have a rank at a port in common with it and do not contradict it, which become
-    /// one. Where these contradict each other, gives it back, and how many they are.
-    pub(super) fn add(&mut self, outline: Outline, component: Component<'a>) -> Result<(), (Component<'a>, usize)> {
+    /// one. Gives it back where these contradict each other or are too many to compare, and how many they are.
+    pub(super) fn add(&mut self, outline: Outline, component: Component<'a>) -> Option<(Component<'a>, usize)> {
         let lists = places(&outline).filter_map(|place| self.at.get(&place));
         if let Some(crowd) = lists.clone().map(Vec::len).find(|count| *count > MAX_COMPARED) {
-            return Err((component, crowd));
+            return Some((component, crowd));
         }
         let touching: BTreeSet<usize> = lists.flatten().copied().collect();
         let contradicts =
@@ -64,7 +64,7 @@ impl<'a> Gathering<'a> {
         if pairs > self.pairs_left
             || possible.iter().enumerate().any(|(at, a)| possible[..at].iter().any(|b| contradict(*a, *b)))
         {
-            return Err((component, possible.len()));
+            return Some((component, possible.len()));
         }
         self.pairs_left -= pairs;
         self.added += 1;
@@ -74,7 +74,7 @@ impl<'a> Gathering<'a> {
         for other in possible {
             own = self.join(own, other);
         }
-        Ok(())
+        None
     }
 
     /// Joins two sets; gives the one that is left.
@@ -114,7 +114,7 @@ mod tests {
     use ibscope_parsers::Lid;
 
     /// Two processes whose ranks are known, at these LIDs.
-    fn add(gathering: &mut Gathering<'static>, processes: &mut Processes, ranks: [(u32, u16); 2]) -> Result<(), usize> {
+    fn add(gathering: &mut Gathering<'static>, processes: &mut Processes, ranks: [(u32, u16); 2]) -> Option<usize> {
         let ends = ranks.map(|(rank, lid)| (processes.unknown_sender(), rank, Endpoint::from_lid(Lid(lid))));
         let known = |rank| Rank { rank, agreeing: 3, disagreeing: 0, evidence: Evidence::Envelopes };
         let component = Component {
@@ -128,7 +128,7 @@ mod tests {
             release: None,
         };
         let outline = Outline::new(&component, &Nodes::new(&BTreeMap::new()), processes);
-        gathering.add(outline, component).map_err(|(_, count)| count)
+        gathering.add(outline, component).map(|(_, count)| count)
     }
 
     /// The set that has grown stays where it is: else each connection would take over all that came before.
@@ -136,7 +136,7 @@ mod tests {
     fn of_two_sets_the_smaller_one_moves() {
         let (mut gathering, mut processes) = (Gathering::default(), Processes::default());
         for rank in 1..=64 {
-            assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (rank, 1 + rank as u16)]), Ok(()));
+            assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (rank, 1 + rank as u16)]), None);
         }
         let left: Vec<usize> = (0..64).filter(|at| gathering.sets[*at].is_some()).collect();
         assert_eq!(left, [0]);
@@ -150,9 +150,9 @@ mod tests {
     fn of_more_sets_than_are_compared_a_component_joins_none() {
         let (mut gathering, mut processes) = (Gathering::default(), Processes::default());
         for lid in 0..=MAX_COMPARED as u16 {
-            assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (1, 2 + lid)]), Ok(()));
+            assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (1, 2 + lid)]), None);
         }
-        assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (2, 1)]), Err(MAX_COMPARED + 1));
+        assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (2, 1)]), Some(MAX_COMPARED + 1));
         assert_eq!(gathering.finish().len(), MAX_COMPARED + 1);
     }
 }

@@ -245,7 +245,7 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, nodes: &Nodes, processes:
     }
     let mut gathering = Gathering::default();
     for (outline, component) in whole.into_iter().chain(parts) {
-        if let Err((component, jobs)) = gathering.add(outline, component) {
+        if let Some((component, jobs)) = gathering.add(outline, component) {
             formed.unclear.push((component, several(jobs)));
         }
     }
