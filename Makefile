@@ -3,7 +3,7 @@
 # make crosscheck   a recorded job against its Score-P trace, or one of your own (CAPTURES, TRACE)
 # make bench  throughput, beside other tools where they are installed
 # make fuzz   every fuzz target for FUZZ_SECONDS (60), from the corpora in fuzz/
-# make soak   the large ones: captures of 2 GiB, 20 000 distorted captures, a fabric of 2000 hosts
+# make soak   the large ones: captures of 2 GiB, 1 MiB that was made to cost time, 20 000 distorted captures, a fabric of 2000 hosts
 # make dist   packages: .deb, .rpm, tarball; make static: one file without libraries
 # make release-check   what takes long and matters for a release: licences, advisories, the oldest Rust, cargo install, packages, a repeated build
 

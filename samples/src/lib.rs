@@ -8,6 +8,7 @@
 //! envelopes of an MPI library, once per packet or twice as at a mirror sink, with or without loss.
 
 mod connections;
+pub mod crafted;
 mod delivery;
 mod events;
 pub mod hard;

@@ -1,9 +1,9 @@
 //! The sample of packets that an input draws: the same packets in all inputs that hold them, without knowing of each other.
 
-use crate::model::{Clock, ConnectionKey, Kind, Packet, PacketRecord, Sample};
+use crate::model::{Clock, ConnectionKey, HashMap, Kind, Packet, PacketRecord, Sample};
 use ibscope_parsers::ib::Opcode;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Packets that are kept of all inputs together, and of each input at least and at most.
 const ROOM: usize = 1 << 19;
@@ -39,7 +39,7 @@ pub(super) struct Seam {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "Kept", into = "Kept")]
 pub struct Sights {
-    connections: HashMap<ConnectionKey, u32, foldhash::fast::FixedState>,
+    connections: HashMap<ConnectionKey, u32>,
     sample: Sample<Sight>,
 }
 
@@ -84,7 +84,7 @@ impl Sights {
         let keys = self.keys();
         let key = |sight: &Sight| keys.get(sight.connection as usize).copied();
         let used: BTreeSet<ConnectionKey> = self.sample.items().filter_map(key).collect();
-        let numbers: HashMap<ConnectionKey, u32, _> = used.into_iter().zip(0..).collect();
+        let numbers: HashMap<ConnectionKey, u32> = used.into_iter().zip(0..).collect();
         for sight in self.sample.items_mut() {
             let number = keys.get(sight.connection as usize).and_then(|key| numbers.get(key));
             sight.connection = number.copied().unwrap_or(u32::MAX);

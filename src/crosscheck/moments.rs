@@ -1,8 +1,7 @@
 //! Times of single messages by stream, while they are few enough to be kept.
 
+use crate::model::HashMap;
 use std::hash::Hash;
-
-use foldhash::HashMap;
 
 /// Messages whose time is kept, 8 bytes each; of longer runs there is the first and the last of each stream.
 const MAX_MOMENTS: usize = 1 << 21;

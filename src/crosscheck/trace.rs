@@ -2,7 +2,7 @@
 
 use super::eztrace;
 use super::moments::Moments;
-use foldhash::HashMap;
+use crate::model::HashMap;
 use ibscope_parsers::tools::otf2_print::Collective;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,10 +3,11 @@
 //! A batch has many packets of few connections: what follows from the connection alone (its shard, what its packets are counted as) is found with
 //! its first packet, and those that follow the decoder look a connection up once for a batch.
 
-use crate::model::{ConnectionKey, Kind, PacketRecord, Packets};
+use crate::model::{ConnectionKey, Kind, PacketRecord, Packets, Seeded};
 use hashbrown::HashTable;
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, Qpn};
+use std::hash::BuildHasher as _;
 
 /// Connections for which there is room at first.
 const FIRST_ROOM: usize = 1 << 10;
@@ -18,6 +19,7 @@ pub(super) struct Dealer {
     /// Indices into `places`: of those found last, and of all.
     near: Vec<u32>,
     index: HashTable<u32>,
+    hasher: Seeded,
     places: Vec<Place>,
     shards: Vec<Packets>,
 }
@@ -52,6 +54,7 @@ impl Dealer {
         Self {
             near: vec![0; NEAR],
             index: HashTable::with_capacity(FIRST_ROOM),
+            hasher: Seeded::default(),
             places: Vec::with_capacity(FIRST_ROOM),
             shards,
         }
@@ -90,8 +93,8 @@ impl Dealer {
     /// One that has not been seen lately, or never.
     #[inline(never)]
     fn far(&mut self, key: ConnectionKey, word: u64) -> u32 {
-        let Self { index, places, shards, .. } = self;
-        let hash = hash(key.src, key.dst, word);
+        let Self { index, hasher, places, shards, .. } = self;
+        let hash = hasher.hash_one((key.src, key.dst, word));
         if let Some(place) = index.find(hash, |place| places[*place as usize].is(key.src, key.dst, word)) {
             return *place;
         }
@@ -103,7 +106,7 @@ impl Dealer {
         places.push(Place { src: key.src, dst: key.dst, word, dealt });
         index.insert_unique(hash, number, |place| {
             let place = &places[*place as usize];
-            self::hash(place.src, place.dst, place.word)
+            hasher.hash_one((place.src, place.dst, place.word))
         });
         number
     }
@@ -121,16 +124,6 @@ impl Place {
 const fn near(src: Endpoint, dst: Endpoint, word: u64) -> usize {
     let mixed = src.low_bits() ^ dst.low_bits().rotate_left(20) ^ word.rotate_left(35);
     (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - NEAR.ilog2())) as usize
-}
-
-/// A hash for one batch. Multiplications whose halves are folded, as in foldhash.
-fn hash(src: Endpoint, dst: Endpoint, word: u64) -> u64 {
-    let fold = |a: u64, b: u64| {
-        let product = u128::from(a) * u128::from(b);
-        product as u64 ^ (product >> 64) as u64
-    };
-    let pair = fold(src.hash64() ^ 0x243F_6A88_85A3_08D3, dst.hash64() ^ 0x1319_8A2E_0370_7344);
-    fold(pair ^ word, 0x9E37_79B9_7F4A_7C15)
 }
 
 /// Endpoints in either order give the same shard.

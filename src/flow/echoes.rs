@@ -4,10 +4,9 @@
 //! answer comes on the other direction of the same connection, or at least between the same processes.
 
 use super::ballot::Ballot;
-use foldhash::fast::FixedState;
+use crate::model::HashMap;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::Name;
-use std::collections::HashMap;
 
 /// Requests that may wait for their answer. Beyond that all are forgotten: the answers were not captured.
 const MAX_WAITING: usize = 1 << 12;
@@ -18,7 +17,7 @@ const MAX_NAMESAKES: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Echoes {
     /// Numbers of connections by sender, receiver and request: processes of one node may use the same numbers.
-    waiting: HashMap<(Endpoint, Endpoint, Name), Vec<u32>, FixedState>,
+    waiting: HashMap<(Endpoint, Endpoint, Name), Vec<u32>>,
     ballot: Ballot,
 }
 

@@ -15,10 +15,9 @@ use super::assembly::{Transport, join_times};
 use super::nccl::Written;
 use super::reads::{Pair, Read, Reads};
 use super::rendezvous::{Phase, Rendezvous};
-use crate::model::{Claim, Interval, Moved, Packet, PacketRecord, RawMessage, SizeClass, TimingKey};
-use foldhash::fast::FixedState;
+use crate::model::{Claim, HashMap, Interval, Moved, Packet, PacketRecord, RawMessage, SizeClass, TimingKey};
 use ibscope_parsers::mpi::{Envelope, Form, Head, Length, Matching, Name, Part, Protocol, Start};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Messages that may be open per tracker; beyond that the oldest is given out as incomplete. Where times alone are asked for a few are enough: those
 /// whose data were not captured stay open, and none of them is missed.
@@ -40,9 +39,9 @@ pub(super) struct Messages {
     open: BTreeMap<u64, Open>,
     next: u64,
     /// Processes of one node may use the same names: the message that is meant is told by its connection.
-    names: HashMap<(Pair, Name), Vec<u64>, FixedState>,
+    names: HashMap<(Pair, Name), Vec<u64>>,
     /// By start and message.
-    memory: HashMap<Pair, BTreeMap<(u64, u64), Memory>, FixedState>,
+    memory: HashMap<Pair, BTreeMap<(u64, u64), Memory>>,
     reads: Reads,
     /// Messages that can be given out, where they are wanted.
     ready: Vec<RawMessage>,

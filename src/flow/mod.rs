@@ -34,13 +34,12 @@ pub use rails::settle_shares;
 
 use crate::model::health::Observed;
 use crate::model::{
-    ConnectionKey, Continuity, CtsQueue, Introduction, Kind, Missing, MpiMessage, Packet, PacketRecord, Paged,
-    RawMessage, Seen, Start, Timing, Turn, Verb, Wireup,
+    ConnectionKey, Continuity, CtsQueue, HashMap, Introduction, Kind, Missing, MpiMessage, Packet, PacketRecord, Paged,
+    RawMessage, Seeded, Seen, Start, Timing, Turn, Verb, Wireup, constant_hash,
 };
 use assembly::Assembly;
 use echoes::Echoes;
 use envelopes::Envelopes;
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use health::Health;
 use ibscope_parsers::ib::{Opcode, Service};
@@ -50,7 +49,6 @@ use messages::Messages;
 use nccl::Nccl;
 use pairing::Pairing;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
 use timing::{Clock, Sights};
@@ -89,7 +87,7 @@ pub struct Tracker {
     is_closed: bool,
     /// Numbers of the connections, by their keys.
     index: HashTable<u32>,
-    hasher: FixedState,
+    hasher: Seeded,
     connections: Paged<Connection>,
     /// As many of each where they are asked for: of messages, of what goes wrong, of times.
     following: Paged<Following>,
@@ -97,7 +95,7 @@ pub struct Tracker {
     clocks: Paged<Clock>,
     sights: Sights,
     /// Largest payload of a First or Middle packet between two endpoints (in order): the path MTU.
-    mtu_bytes: HashMap<(Endpoint, Endpoint), u16, FixedState>,
+    mtu_bytes: HashMap<(Endpoint, Endpoint), u16>,
     pairing: Pairing,
     echoes: Echoes,
     nccl: Nccl,
@@ -233,7 +231,7 @@ impl Tracker {
             follows_health: health,
             is_closed: false,
             index: HashTable::new(),
-            hasher: FixedState::default(),
+            hasher: Seeded::default(),
             connections: Paged::default(),
             following: Paged::default(),
             health: Paged::default(),
@@ -261,8 +259,8 @@ impl Tracker {
     #[must_use]
     pub fn hash(&self, message: &RawMessage) -> u64 {
         let key = self.connections.get(message.connection as usize).map(|connection| connection.key);
-        let of_connection = key.map_or(0, |key| self.hasher.hash_one(key));
-        self.hasher.hash_one((of_connection, message.psn))
+        let of_connection = key.map_or(0, |key| constant_hash(&key));
+        constant_hash(&(of_connection, message.psn))
     }
 
     /// The numbers of these connections, which are made where they are new; `None` for new ones after [`Tracker::close`].

@@ -15,14 +15,13 @@
 
 use super::assembly::{Transport, join_times};
 use crate::model::traffic::CtsPath;
-use crate::model::{ConnectionKey, CtsQueue, QueuePair};
-use foldhash::fast::FixedState;
+use crate::model::{ConnectionKey, CtsQueue, HashMap, QueuePair};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Reth;
 use ibscope_parsers::mpi::nccl::{self, Immediate, Release};
 use ibscope_parsers::mpi::{Envelope, Identity, Length, Matching};
 use smallvec::SmallVec;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Receives of a queue that are kept: no connection has more requests under way (`NCCL_NET_MAX_REQUESTS`).
 const MAX_RECEIVES: usize = 32;
@@ -51,11 +50,11 @@ type Direction = (Endpoint, Endpoint);
 #[derive(Debug, Default)]
 pub(super) struct Nccl {
     /// By number of the connection that carries the clear-to-send elements.
-    queues: HashMap<u32, Queue, FixedState>,
+    queues: HashMap<u32, Queue>,
     /// The queues whose data go from the one to the other.
-    by_direction: HashMap<Direction, Vec<u32>, FixedState>,
+    by_direction: HashMap<Direction, Vec<u32>>,
     /// By number of the connection that carries the data, if it is or may be NCCL's.
-    paths: HashMap<u32, DataPath, FixedState>,
+    paths: HashMap<u32, DataPath>,
     /// Receives of all queues.
     held: usize,
 }
@@ -346,11 +345,14 @@ impl Nccl {
         let mut paths: Vec<u32> = self.paths.keys().copied().collect();
         paths.sort_unstable();
         // What one path has learnt may help another.
-        paths.into_iter().for_each(|connection| self.resolve(connection, &mut outcome));
-        for queue in self.queues.values_mut() {
+        paths.iter().for_each(|connection| self.resolve(*connection, &mut outcome));
+        let mut queues: Vec<(&u32, &mut Queue)> = self.queues.iter_mut().collect();
+        queues.sort_unstable_by_key(|(connection, _)| **connection);
+        for (_, queue) in queues {
             queue.receives.drain(..).for_each(|receive| receive.end(queue.width, &mut outcome));
         }
-        for (connection, path) in &mut self.paths {
+        for connection in &paths {
+            let Some(path) = self.paths.get_mut(connection) else { continue };
             // Messages that are received together end together, with the last of them: these were begun.
             if path.queue.is_some() {
                 outcome.unknown.extend(path.chain.drain(..).map(|_| (*connection, None)));
@@ -369,7 +371,7 @@ impl Nccl {
 
     /// The queues as evidence of what belongs together. `keys` are the connections by number.
     pub(super) fn queues(&self, keys: &[ConnectionKey]) -> Vec<CtsQueue> {
-        let mut paths: HashMap<u32, Vec<CtsPath>, FixedState> = HashMap::default();
+        let mut paths: HashMap<u32, Vec<CtsPath>> = HashMap::default();
         for (connection, path) in &self.paths {
             let Some(queue) = path.queue else { continue };
             let qpn = keys[*connection as usize].dest_qp;

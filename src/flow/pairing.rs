@@ -13,8 +13,7 @@
 
 use super::ballot::Ballot;
 use super::waiting::Waiting;
-use crate::model::{ConnectionKey, Paged};
-use foldhash::fast::FixedState;
+use crate::model::{ConnectionKey, Paged, Seeded};
 use hashbrown::HashTable;
 use ibscope_parsers::Endpoint;
 use std::hash::BuildHasher as _;
@@ -28,7 +27,7 @@ pub(super) struct Pairing {
     /// Requests by sender and receiver, and where they are.
     waiting: Paged<((Endpoint, Endpoint), Waiting)>,
     index: HashTable<u32>,
-    hasher: FixedState,
+    hasher: Seeded,
     ballot: Ballot,
     /// Connections whose requests, and whose answers, need not be looked at any more.
     settled_requests: Settled,

@@ -3,10 +3,9 @@
 //! Responses name neither the request nor its connection; they are numbered from the request's PSN on.
 
 use super::assembly::join_times;
-use crate::model::{Packet, PacketRecord, RawMessage};
-use foldhash::fast::FixedState;
+use crate::model::{HashMap, Packet, PacketRecord, RawMessage};
 use ibscope_parsers::{Endpoint, Psn};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Smallest path MTU there is.
 const SMALLEST_MTU_BYTES: u64 = 256;
@@ -47,7 +46,7 @@ impl Read {
 /// READs between some pairs of endpoints, in the order of their requests.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
-    open: HashMap<Pair, VecDeque<Read>, FixedState>,
+    open: HashMap<Pair, VecDeque<Read>>,
     most_of_pair: usize,
 }
 

@@ -11,11 +11,10 @@
 
 use super::arrivals::Begun;
 use super::assembly::join_times;
-use crate::model::{Claim, Interval, PacketRecord, RawMessage, Sight, SizeClass, Timing, TimingKey};
-use foldhash::fast::FixedState;
+use crate::model::{Claim, HashMap, Interval, PacketRecord, RawMessage, Sight, SizeClass, Timing, TimingKey};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::Name;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Rendezvous that are followed per tracker; beyond that the oldest is forgotten.
 const MAX_FOLLOWED: usize = 1 << 10;
@@ -31,7 +30,7 @@ type Saying = (Endpoint, Endpoint, Name);
 #[derive(Debug, Default)]
 pub(super) struct Rendezvous {
     followed: BTreeMap<u64, Followed>,
-    awaited: HashMap<Saying, Vec<u64>, FixedState>,
+    awaited: HashMap<Saying, Vec<u64>>,
     /// What can be measured.
     pub(super) phases: Vec<Phase>,
 }

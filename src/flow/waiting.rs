@@ -2,9 +2,8 @@
 //!
 //! There are as many pairs of endpoints as connections in a large fabric, with a few requests each, so these lie in a list; where they are more, in a map.
 
-use foldhash::fast::FixedState;
+use crate::model::HashMap;
 use smallvec::SmallVec;
-use std::collections::HashMap;
 
 /// Connections that can wait for an answer with the same PSN.
 const MAX_WAITING: usize = 16;
@@ -27,7 +26,7 @@ pub(super) enum Waiting {
 
 /// Connections by PSN.
 #[derive(Debug, Default)]
-pub(super) struct Map(HashMap<u32, Vec<u32>, FixedState>);
+pub(super) struct Map(HashMap<u32, Vec<u32>>);
 
 impl Default for Waiting {
     fn default() -> Self {

@@ -33,6 +33,8 @@ pub struct RankIndex {
     /// Endpoints that are one rank of a job as a whole, by endpoint and job.
     alone: BTreeMap<(Endpoint, u32), JobRank>,
     queue_pairs: BTreeMap<(Endpoint, Qpn), JobRank>,
+    /// Endpoints at which queue pairs of ranks of a job are named.
+    with_queue_pairs: BTreeSet<(Endpoint, u32)>,
 }
 
 impl RankIndex {
@@ -60,7 +62,9 @@ impl RankIndex {
             [rank] => Some((place, rank)),
             _ => None,
         });
-        Self { has_jobs: false, alone: alone.collect(), queue_pairs }
+        let with_queue_pairs =
+            queue_pairs.iter().map(|((endpoint, _), rank): (&(Endpoint, Qpn), &JobRank)| (*endpoint, rank.job));
+        Self { has_jobs: false, alone: alone.collect(), with_queue_pairs: with_queue_pairs.collect(), queue_pairs }
     }
 
     /// The job of a connection and the ranks at its ends. Without a table of jobs, the job follows from the ranks, and where these are
@@ -123,7 +127,6 @@ impl RankIndex {
 
     /// True where queue pairs of ranks of the job are named at the endpoint.
     fn names_queue_pairs(&self, endpoint: Endpoint, job: u32) -> bool {
-        let of_endpoint = self.queue_pairs.range((endpoint, Qpn::new(0))..);
-        of_endpoint.take_while(|((other, _), _)| *other == endpoint).any(|(_, rank)| rank.job == job)
+        self.with_queue_pairs.contains(&(endpoint, job))
     }
 }

@@ -1,15 +1,13 @@
 //! Records that two files of one stream share.
 
 use crate::align;
-use crate::model::{Packet, PacketRecord};
-use foldhash::fast::FixedState;
-use std::collections::HashMap;
+use crate::model::{HashMap, Packet, PacketRecord};
 
 /// Records of a seam that are remembered per shard: at a seam they are hundreds.
 const MAX_RECORDS: usize = 1 << 18;
 
 /// Packets by time and hash, and how often each was there.
-type Records = HashMap<(i64, u64), u32, FixedState>;
+type Records = HashMap<(i64, u64), u32>;
 
 /// The packets of a stream that later files may hold too. A record is the same where packet and time are.
 #[derive(Debug, Default)]

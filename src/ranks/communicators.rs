@@ -54,22 +54,36 @@ pub(super) fn infer(members: &[Member<'_>]) -> Vec<(usize, Rank)> {
 /// Context ids on which processes have their world rank, as far as the known ones say; `None`: a process without a world rank.
 fn like_world(seen: &[(Option<u32>, &Votes)]) -> BTreeSet<u32> {
     let known: BTreeSet<u32> = seen.iter().filter_map(|(rank, _)| *rank).collect();
-    let contexts: BTreeSet<u32> =
-        seen.iter().flat_map(|(_, votes)| votes.elsewhere.keys().map(|(context, _)| *context)).collect();
-    let is_like_world = |context: &u32| {
-        let mut found = BTreeSet::new();
-        for (world_rank, votes) in seen {
-            let mut ranks = votes.elsewhere.keys().filter(|(own, _)| own == context).map(|(_, rank)| *rank);
-            match (world_rank, ranks.next(), ranks.next()) {
-                (Some(world_rank), Some(rank), None) if rank == *world_rank => _ = found.insert(rank),
-                // Known queue pairs of a rank need not all speak there: the rank must. An unknown process must.
-                (Some(_), None, None) | (None, Some(_), None) => {}
-                _ => return false,
+    let unknown = seen.iter().filter(|(rank, _)| rank.is_none()).count();
+    let mut contexts: BTreeMap<u32, OnContext> = BTreeMap::new();
+    for (world_rank, votes) in seen {
+        let entries: Vec<(u32, u32)> = votes.elsewhere.keys().copied().collect();
+        for entries in entries.chunk_by(|a, b| a.0 == b.0) {
+            let (context, rank) = entries[0];
+            let on = contexts.entry(context).or_default();
+            match world_rank {
+                _ if entries.len() > 1 => on.differs = true,
+                Some(world_rank) if *world_rank == rank => _ = on.found.insert(rank),
+                Some(_) => on.differs = true,
+                None => on.unknown += 1,
             }
         }
-        found.len() >= ENOUGH && found == known
-    };
-    contexts.into_iter().filter(is_like_world).collect()
+    }
+    // Known queue pairs of a rank need not all speak there: the rank must. An unknown process must.
+    let is_like_world =
+        |on: &OnContext| !on.differs && on.unknown == unknown && on.found.len() >= ENOUGH && on.found == known;
+    contexts.into_iter().filter(|(_, on)| is_like_world(on)).map(|(context, _)| context).collect()
+}
+
+/// Who speaks on a context.
+#[derive(Default)]
+struct OnContext {
+    /// World ranks of those who have them there too.
+    found: BTreeSet<u32>,
+    /// Processes without a world rank.
+    unknown: usize,
+    /// Somebody has another rank there, or several.
+    differs: bool,
 }
 
 /// The rank that a process has on those contexts, and how many envelopes name it; `None` where it has none or several.

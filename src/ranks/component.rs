@@ -116,12 +116,6 @@ impl Component<'_> {
         by_rank
     }
 
-    /// Ports at which a rank runs.
-    pub(super) fn ports_of(&self, rank: u32) -> BTreeSet<Endpoint> {
-        let own = self.ranks.iter().filter(|(_, own)| own.rank == rank);
-        own.filter_map(|(process, _)| self.ports.get(process)).flatten().copied().collect()
-    }
-
     /// Ranks that enough messages name, or that connection messages state: nothing but MPI has two of them.
     pub(super) fn strong_ranks(&self) -> impl Iterator<Item = u32> + '_ {
         let is_strong = |rank: &&Rank| rank.evidence == Evidence::Stated || rank.agreeing >= ENOUGH;
@@ -176,27 +170,41 @@ pub(super) fn components<'a>(
         }
     }
     let mut apart = Vec::new();
+    let mut layouts_at = LayoutsAt::new();
+    known.iter().for_each(|own| note_layout(&mut layouts_at, own));
     for (family, layouts, connections) in unread {
-        match layout_around(&known, family, &connections).filter(|layout| layouts.contains(layout)) {
-            Some(layout) => known.push(component(family, layout, connections, &stated, processes)),
+        match layout_around(&layouts_at, family, &connections).filter(|layout| layouts.contains(layout)) {
+            Some(layout) => {
+                let own = component(family, layout, connections, &stated, processes);
+                note_layout(&mut layouts_at, &own);
+                known.push(own);
+            }
             None => apart.push(connections),
         }
     }
     (known, apart)
 }
 
+/// How tags of a family are read at each port.
+type LayoutsAt = BTreeMap<(Family, Endpoint), BTreeSet<TagLayout>>;
+
+fn note_layout(layouts_at: &mut LayoutsAt, own: &Component<'_>) {
+    for port in own.ports.values().flatten() {
+        layouts_at.entry((own.family, *port)).or_default().insert(own.layout);
+    }
+}
+
 /// The only layout of the components of a family that have a port in common with these connections: tags that read
 /// alike in several layouts are read as those of their neighbors.
 fn layout_around(
-    known: &[Component<'_>],
+    layouts_at: &LayoutsAt,
     family: Family,
     connections: &[(Fitting<'_>, (End, End))],
 ) -> Option<TagLayout> {
     let keys = connections.iter().map(|(fit, _)| &fit.connection.key);
     let ports: BTreeSet<Endpoint> = keys.flat_map(|key| [key.src, key.dst]).collect();
-    let shares =
-        |own: &&Component<'_>| own.family == family && own.ports.values().flatten().any(|port| ports.contains(port));
-    let layouts: BTreeSet<TagLayout> = known.iter().filter(shares).map(|own| own.layout).collect();
+    let around = ports.iter().filter_map(|port| layouts_at.get(&(family, *port)));
+    let layouts: BTreeSet<TagLayout> = around.flatten().copied().collect();
     layouts.first().copied().filter(|_| layouts.len() == 1)
 }
 

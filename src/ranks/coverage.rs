@@ -190,25 +190,25 @@ pub(super) fn mark_uncounted(
     let mut between: BTreeSet<(Endpoint, Endpoint)> = BTreeSet::new();
     let mut foreign: BTreeSet<(Endpoint, Endpoint)> = BTreeSet::new();
     let mut of_rank: [BTreeSet<JobRank>; 2] = Default::default();
-    let mut may_be: [BTreeSet<JobRank>; 2] = Default::default();
+    let mut may_be_at: [BTreeSet<Endpoint>; 2] = Default::default();
     let mut alike: BTreeSet<[Endpoint; 2]> = BTreeSet::new();
     let mut at_port: BTreeMap<Endpoint, BTreeSet<JobRank>> = BTreeMap::new();
+    let mut ports_of: BTreeMap<JobRank, BTreeSet<Endpoint>> = BTreeMap::new();
     for row in &identified.ranks {
         if let Ok(port) = row.endpoint.parse() {
-            at_port.entry(port).or_default().insert(JobRank { job: row.job, rank: row.rank });
+            let rank = JobRank { job: row.job, rank: row.rank };
+            at_port.entry(port).or_default().insert(rank);
+            ports_of.entry(rank).or_default().insert(port);
         }
     }
-    let mut unseen: BTreeSet<(JobRank, JobRank)> = BTreeSet::new();
+    // Ranks that have sent what was not captured, and the ports that it went to. Of the ranks there it may be to any.
+    let mut unseen: BTreeSet<(JobRank, Endpoint)> = BTreeSet::new();
     let mut one_way: BTreeSet<(Endpoint, Endpoint)> = BTreeSet::new();
     for (own, job) in connections.iter().zip(&identified.job_of) {
         let [sender, receiver] = ends(own);
         if !is_window && answers_what_was_not_captured(connections, own, paired) {
             one_way.insert((own.key.dst, own.key.src));
-            let others = at_port.get(&own.key.src).into_iter().flatten();
-            let of_job = |other: &&JobRank| receiver.is_some_and(|own| own.job == other.job && own != **other);
-            unseen.extend(
-                receiver.into_iter().flat_map(|own| others.clone().filter(of_job).map(move |other| (own, *other))),
-            );
+            unseen.extend(receiver.map(|receiver| (receiver, own.key.src)));
         }
         if !is_uncounted(own, sender.is_some() && receiver.is_some()) {
             continue;
@@ -227,8 +227,8 @@ pub(super) fn mark_uncounted(
             (None, None) if speaks(own) => {
                 let [from, to] = [own.key.src, own.key.dst].map(|port| at_port.get(&port));
                 match (from, to) {
-                    (Some(from), None) => may_be[0].extend(from),
-                    (None, Some(to)) => may_be[1].extend(to),
+                    (Some(_), None) => _ = may_be_at[0].insert(own.key.src),
+                    (None, Some(_)) => _ = may_be_at[1].insert(own.key.dst),
                     (None, None) => _ = alike.insert([own.key.src, own.key.dst].map(first_of_port)),
                     (Some(_), Some(_)) => {}
                 }
@@ -236,6 +236,8 @@ pub(super) fn mark_uncounted(
             _ => {}
         }
     }
+    let may_be: [BTreeSet<JobRank>; 2] =
+        may_be_at.map(|ports| ports.iter().filter_map(|port| at_port.get(port)).flatten().copied().collect());
     if let Some((from, to)) = one_way.first() {
         let more = match one_way.len() - 1 {
             0 => String::new(),
@@ -254,7 +256,12 @@ pub(super) fn mark_uncounted(
             continue;
         }
         let ports = (own.key.src, own.key.dst);
-        let is_unseen = matches!(ends(own), [Some(src), Some(dst)] if unseen.contains(&(src, dst)));
+        let is_unseen = match ends(own) {
+            [Some(src), Some(dst)] if src.job == dst.job && src != dst => {
+                ports_of.get(&dst).into_iter().flatten().any(|port| unseen.contains(&(src, *port)))
+            }
+            _ => false,
+        };
         if is_unseen || between.contains(&ports) || is_of(own, &of_rank) {
             coverage.state = coverage.state.max(CoverageState::Incomplete);
         } else if foreign.contains(&ports)

@@ -26,6 +26,10 @@ pub(super) fn by_port(
     identified: &mut Identified,
 ) {
     let alone = ports_of_one_rank(jobs, ranks, blocked, processes);
+    let times_ns: Vec<(i64, i64)> = jobs.iter().map(Job::times_ns).collect();
+    let speaking = witnesses.connections.iter().filter(|own| !is_bare(own));
+    let speaking: BTreeSet<(Endpoint, QueuePair)> =
+        speaking.map(|own| (own.key.src, reading::receiver(&own.key))).collect();
     let mut found: Vec<(QueuePair, (u32, Rank))> = Vec::new();
     for (index, connection) in witnesses.connections.iter().enumerate() {
         let receiver = reading::receiver(&connection.key);
@@ -39,7 +43,7 @@ pub(super) fn by_port(
         }
         let Some(job) = jobs.get(from.0 as usize - 1) else { continue };
         let is_new = !ranks.contains_key(&sender) || !ranks.contains_key(&receiver);
-        let (first_ns, last_ns) = job.times_ns();
+        let (first_ns, last_ns) = times_ns[from.0 as usize - 1];
         let is_within = first_ns <= connection.times_ns.0 && connection.times_ns.1 <= last_ns;
         if is_new && !(is_within && is_of_library(connection, [sender, receiver], job, processes)) {
             continue;
@@ -52,7 +56,10 @@ pub(super) fn by_port(
         }
         identified.job_of[index] = Some(from.0);
         let back = QueuePair { endpoint: connection.key.src, ..sender };
-        identified.one_sided[index] = is_new && is_bare(connection) && is_one_sided(job, witnesses, back, receiver);
+        // Open MPI's `osc/ucx` has a worker of its own: queue pairs without envelopes in either direction.
+        let is_silent = is_bare(connection) && !speaking.contains(&(receiver.endpoint, back));
+        let is_of_ucx = job.family().is_some_and(|(family, _)| family == Family::Ucx);
+        identified.one_sided[index] = is_new && is_silent && is_of_ucx;
     }
     ranks.extend(found);
 }
@@ -75,10 +82,13 @@ fn ports_of_one_rank(
             job.components.iter().flat_map(|own| &own.connections).filter(|(fit, _)| !is_bare(fit.connection));
         speaking.any(|(_, (from, _))| processes.queue_pair(*from).is_some_and(|own| !ranks.contains_key(&own)))
     };
+    let mut known: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for (job, rank) in ranks.values() {
+        known.entry(*job).or_default().insert(rank.rank);
+    }
     let is_single = |number: u32, job: &Job<'_>| {
         let own = job.ports();
-        let known = ranks.values().filter(|(own, _)| *own == number).map(|(_, rank)| rank.rank);
-        is_dense(known, 100)
+        is_dense(known.get(&number).into_iter().flatten().copied(), 100)
             && job.is_whole()
             && !speaks_unknown(job)
             && own.is_disjoint(blocked)
@@ -115,15 +125,4 @@ fn is_of_library(
 /// No message of the connection carries an envelope.
 fn is_bare(connection: &ConnectionTotals) -> bool {
     connection.votes().enveloped.iter().sum::<u64>() == 0
-}
-
-/// Open MPI's `osc/ucx` has a worker of its own: queue pairs without envelopes in either direction.
-fn is_one_sided(job: &Job<'_>, witnesses: &Witnesses<'_>, sender: QueuePair, receiver: QueuePair) -> bool {
-    let back = |connection: &&ConnectionTotals| {
-        connection.key.src == receiver.endpoint && reading::receiver(&connection.key) == sender
-    };
-    let from = witnesses.connections.partition_point(|own| own.key.src < receiver.endpoint);
-    let same_port = witnesses.connections[from..].iter().take_while(|own| own.key.src == receiver.endpoint);
-    job.family().is_some_and(|(family, _)| family == Family::Ucx)
-        && same_port.map(AsRef::as_ref).filter(back).all(is_bare)
 }

@@ -14,6 +14,7 @@
 //! component may be of several jobs, its job is unknown: jobs are never put together on a guess.
 
 use super::component::{Component, Connections};
+use super::gathering::Gathering;
 use super::processes::{End, Processes};
 use super::reading::{Family, Fitting};
 use crate::model::nodes::node;
@@ -26,8 +27,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// program may fill UCX's tags as MPICH does, with a number of its own where the rank stands.
 const DENSE_PERCENT: usize = 50;
 
-/// Jobs that are held against each other, each against each, to find those that may be one; of more, each may be.
-const MAX_TWINS: usize = 1 << 10;
+/// Jobs that are compared with each other, each with each, to find those that may be one; of more, each may be.
+pub(super) const MAX_COMPARED: usize = 1 << 10;
 
 /// Components of one job, and those that may be of several.
 #[derive(Debug, Default)]
@@ -103,21 +104,29 @@ impl Nodes {
 }
 
 /// What of a component decides which others it may be joined with.
-struct Outline {
+#[derive(Debug)]
+pub(super) struct Outline {
     /// Ports of each rank; the first one of a node stands for all that are known to be of it.
-    ports: BTreeMap<u32, BTreeSet<Endpoint>>,
+    pub(super) ports: BTreeMap<u32, BTreeSet<Endpoint>>,
     /// Processes of each rank that connection messages name.
     named: BTreeMap<u32, BTreeSet<End>>,
     /// Ranks that are connected, the lower one first, with the times of the first and the last packet between them,
     /// nanoseconds since the epoch.
     links: BTreeMap<(u32, u32), (i64, i64)>,
-    key: (Family, TagLayout),
+    pub(super) key: (Family, TagLayout),
     /// Release of NCCL, where one is known.
     release: Option<Release>,
 }
 
+/// Entries that two maps have in common, found by those of the smaller one: of two sets one may be a whole job and the
+/// other a connection.
+fn common<'a, K: Ord, V>(a: &'a BTreeMap<K, V>, b: &'a BTreeMap<K, V>) -> impl Iterator<Item = (&'a K, &'a V, &'a V)> {
+    let (small, large) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    small.iter().filter_map(|(key, own)| Some((key, own, large.get(key)?)))
+}
+
 impl Outline {
-    fn new(component: &Component<'_>, nodes: &Nodes, processes: &mut Processes) -> Self {
+    pub(super) fn new(component: &Component<'_>, nodes: &Nodes, processes: &mut Processes) -> Self {
         let by_rank = component.processes_by_rank();
         let mut named: BTreeMap<u32, BTreeSet<End>> = BTreeMap::new();
         for (rank, own) in &by_rank {
@@ -135,21 +144,19 @@ impl Outline {
                 add_times(&mut links, (from.min(to), from.max(to)), fit.connection.times_ns);
             }
         }
-        let places = |rank: u32| component.ports_of(rank).into_iter().map(|port| nodes.of(port)).collect();
-        let ports = by_rank.keys().map(|rank| (*rank, places(*rank))).collect();
+        let of_process = |process: &End| component.ports.get(process).into_iter().flatten().map(|port| nodes.of(*port));
+        let ports = by_rank.iter().map(|(rank, own)| (*rank, own.iter().flat_map(of_process).collect())).collect();
         Self { ports, named, links, key: (component.family, component.layout), release: component.release }
     }
 
     /// Both know a rank, at one port.
     fn touches(&self, other: &Self) -> bool {
-        self.key == other.key
-            && self.ports.iter().any(|(rank, own)| other.ports.get(rank).is_some_and(|ports| !own.is_disjoint(ports)))
+        self.key == other.key && common(&self.ports, &other.ports).any(|(_, own, others)| !own.is_disjoint(others))
     }
 
     /// They cannot be of one job.
-    fn contradicts(&self, other: &Self) -> bool {
-        let is_elsewhere =
-            self.ports.iter().any(|(rank, own)| other.ports.get(rank).is_some_and(|ports| own.is_disjoint(ports)));
+    pub(super) fn contradicts(&self, other: &Self) -> bool {
+        let is_elsewhere = common(&self.ports, &other.ports).any(|(_, own, others)| own.is_disjoint(others));
         self.key != other.key
             || self.is_of_another_release(other)
             || is_elsewhere
@@ -163,7 +170,7 @@ impl Outline {
 
     /// A connection of the one cannot stand beside one of the other in one job.
     fn doubles(&self, other: &Self) -> bool {
-        let mut common = self.links.iter().filter_map(|(link, own)| Some((link, own, other.links.get(link)?)));
+        let mut common = common(&self.links, &other.links);
         if !self.key.0.has_parallel_queue_pairs() {
             return common.next().is_some();
         }
@@ -184,7 +191,7 @@ impl Outline {
         // Nothing names NCCL's processes; those on several ports show it by the memory that they share.
         self.key == other.key
             && self.key.0 != Family::Nccl
-            && self.ports.keys().any(|rank| other.ports.contains_key(rank))
+            && common(&self.ports, &other.ports).next().is_some()
             && !self.is_another(other)
             && !self.doubles(other)
             && self.links.values().any(meets)
@@ -192,10 +199,7 @@ impl Outline {
 
     /// Connection messages name different processes as one rank.
     fn is_another(&self, other: &Self) -> bool {
-        let is_another = |(rank, own): (&u32, &BTreeSet<End>)| {
-            other.named.get(rank).is_some_and(|processes| own.is_disjoint(processes))
-        };
-        self.named.iter().any(is_another)
+        common(&self.named, &other.named).any(|(_, own, others)| own.is_disjoint(others))
     }
 
     /// All ranks up to the highest are there.
@@ -203,7 +207,7 @@ impl Outline {
         is_dense(self.ports.keys().copied(), 100)
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         for (rank, ports) in &other.ports {
             self.ports.entry(*rank).or_default().extend(ports);
         }
@@ -233,30 +237,19 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, nodes: &Nodes, processes:
         components.into_iter().map(|own| (Outline::new(&own, nodes, processes), own)).collect();
     outlined.sort_by_key(|(_, own)| own.times_ns);
     let mut formed = Formed::default();
-    let mut jobs: Vec<(Outline, Vec<Component<'a>>)> = Vec::new();
     // Whole jobs first: what is left is part of one of them, or of none.
     let (mut whole, parts): (Vec<_>, Vec<_>) = outlined.into_iter().partition(|(outline, _)| outline.is_whole());
     let rivals = rivals(&whole);
     for at in rivals.into_iter().rev() {
         formed.unclear.push((whole.remove(at).1, several(2)));
     }
+    let mut gathering = Gathering::default();
     for (outline, component) in whole.into_iter().chain(parts) {
-        let possible: Vec<usize> =
-            (0..jobs.len()).filter(|&at| jobs[at].0.touches(&outline) && !jobs[at].0.contradicts(&outline)).collect();
-        let contradict = |&(a, b): &(usize, usize)| jobs[a].0.contradicts(&jobs[b].0);
-        let mut pairs = possible.iter().flat_map(|a| possible.iter().map(|b| (*a, *b)));
-        if pairs.any(|pair| pair.0 < pair.1 && contradict(&pair)) {
-            formed.unclear.push((component, several(possible.len())));
-            continue;
+        if let Some((component, jobs)) = gathering.add(outline, component) {
+            formed.unclear.push((component, several(jobs)));
         }
-        let mut job = (outline, vec![component]);
-        for at in possible.into_iter().rev() {
-            let (outline, components) = jobs.remove(at);
-            job.0.add(&outline);
-            job.1.extend(components);
-        }
-        jobs.push(job);
     }
+    let mut jobs = gathering.finish();
     complete(&mut jobs);
     let parts = part_of_several(&jobs);
     let twins = twins(&jobs);
@@ -283,20 +276,40 @@ pub(super) fn form<'a>(components: Vec<Component<'a>>, nodes: &Nodes, processes:
 /// Components that are whole, of which only one can be part of a larger one: which of them is, and which is a job of its
 /// own, does not show.
 fn rivals(whole: &[(Outline, Component<'_>)]) -> BTreeSet<usize> {
-    let joins = |a: &Outline, b: &Outline| a.touches(b) && !a.contradicts(b);
+    if whole.len() > MAX_COMPARED {
+        return parts_of_larger(whole);
+    }
+    let joins = |one: &Outline, larger: &Outline| {
+        larger.ports.len() > one.ports.len() && larger.touches(one) && !larger.contradicts(one)
+    };
+    let joins: Vec<Vec<bool>> =
+        whole.iter().map(|(one, _)| whole.iter().map(|(larger, _)| joins(one, larger)).collect()).collect();
     let mut rivals = BTreeSet::new();
     for (at, (one, _)) in whole.iter().enumerate() {
-        let same =
-            |(_, (other, _)): &(usize, &(Outline, _))| one.ports.keys().eq(other.ports.keys()) && one.doubles(other);
-        for (other_at, (other, _)) in whole.iter().enumerate().skip(at + 1).filter(same) {
-            let larger =
-                |(own, _): &(Outline, _)| own.ports.len() > one.ports.len() && joins(own, one) && joins(own, other);
-            if whole.iter().any(larger) {
+        for (other_at, (other, _)) in whole.iter().enumerate().skip(at + 1) {
+            let is_of_one = joins[at].iter().zip(&joins[other_at]).any(|(one, other)| *one && *other);
+            if is_of_one && one.ports.keys().eq(other.ports.keys()) && one.doubles(other) {
                 rivals.extend([at, other_at]);
             }
         }
     }
     rivals
+}
+
+/// Components that have a rank at a port in common with a larger one.
+fn parts_of_larger(whole: &[(Outline, Component<'_>)]) -> BTreeSet<usize> {
+    let places = |own: &Outline| -> Vec<(u32, Endpoint)> {
+        own.ports.iter().flat_map(|(rank, ports)| ports.iter().map(|port| (*rank, *port))).collect()
+    };
+    let mut most: BTreeMap<(u32, Endpoint), usize> = BTreeMap::new();
+    for (own, _) in whole {
+        for place in places(own) {
+            let most = most.entry(place).or_default();
+            *most = own.ports.len().max(*most);
+        }
+    }
+    let is_part = |own: &Outline| places(own).iter().any(|place| most.get(place) > Some(&own.ports.len()));
+    whole.iter().enumerate().filter(|(_, (own, _))| is_part(own)).map(|(at, _)| at).collect()
 }
 
 fn several(jobs: usize) -> String {
@@ -305,9 +318,11 @@ fn several(jobs: usize) -> String {
 
 /// Two sets of components may be one job: no rank in common, whole together.
 fn fits(a: &Outline, b: &Outline) -> bool {
-    let disjoint = a.ports.keys().all(|rank| !b.ports.contains_key(rank));
-    let together = a.ports.keys().chain(b.ports.keys()).copied();
-    a.key == b.key && disjoint && !a.contradicts(b) && is_dense(together, 100)
+    let highest = a.ports.keys().next_back().max(b.ports.keys().next_back()).copied().unwrap_or(0);
+    a.key == b.key
+        && a.ports.len() + b.ports.len() == highest as usize + 1
+        && common(&a.ports, &b.ports).next().is_none()
+        && !a.contradicts(b)
 }
 
 /// Jobs of which another one may be a part: on several rails, of which no connection message was captured.
@@ -316,7 +331,7 @@ fn twins(jobs: &[(Outline, Vec<Component<'_>>)]) -> BTreeSet<usize> {
         let mut others = jobs.iter().enumerate().filter(|(other, _)| other != at);
         others.any(|(_, (outline, _))| jobs[*at].0.may_be_twin(outline))
     };
-    (0..jobs.len()).filter(|at| jobs.len() > MAX_TWINS || may_be(at)).collect()
+    (0..jobs.len()).filter(|at| jobs.len() > MAX_COMPARED || may_be(at)).collect()
 }
 
 /// Ranks that fit alone say that the components are one job: of two jobs with other pairs of ranks on the same nodes they
@@ -328,16 +343,21 @@ fn by_ranks(components: &[Component<'_>], processes: &mut Processes) -> bool {
 
 /// Jobs that are whole only together with one of several others, and how many these are.
 fn part_of_several(jobs: &[(Outline, Vec<Component<'_>>)]) -> BTreeMap<usize, usize> {
-    let others = |at: usize| jobs.iter().filter(|(outline, _)| fits(&jobs[at].0, outline)).count();
+    let others = |at: usize| {
+        let fitting = || jobs.iter().filter(|(outline, _)| fits(&jobs[at].0, outline)).count();
+        if jobs.len() > MAX_COMPARED { jobs.len() } else { fitting() }
+    };
     let parts = (0..jobs.len()).filter(|&at| !jobs[at].0.is_whole());
     parts.map(|at| (at, others(at))).filter(|(_, others)| *others > 1).collect()
 }
 
 /// Joins jobs that have no rank in common and are whole only together, where each fits one other alone.
 fn complete(jobs: &mut Vec<(Outline, Vec<Component<'_>>)>) {
-    loop {
+    while jobs.len() <= MAX_COMPARED {
+        // Whether there are two is enough to know.
         let partners = |at: usize| -> Vec<usize> {
-            (0..jobs.len()).filter(|&other| other != at && fits(&jobs[at].0, &jobs[other].0)).collect()
+            let fitting = (0..jobs.len()).filter(|&other| other != at && fits(&jobs[at].0, &jobs[other].0));
+            fitting.take(2).collect()
         };
         let pair = (0..jobs.len()).find_map(|at| match partners(at)[..] {
             [other] if partners(other) == [at] => Some((at.min(other), at.max(other))),
@@ -390,18 +410,17 @@ impl Place {
     /// The component has a port of the job, and speaks of communicators of the job alone. Messages of other programs
     /// may parse as UCX's, on the same ports: where they name no communicator of the job, connection messages have to
     /// name the processes.
-    fn takes(&self, own: &Component<'_>, processes: &mut Processes) -> bool {
-        let mut ports = own.ports.values().flatten();
-        let contexts = own.contexts();
+    fn takes(
+        &self,
+        own: &Component<'_>,
+        ports: &BTreeSet<Endpoint>,
+        contexts: &BTreeSet<u32>,
+        is_of_library: bool,
+    ) -> bool {
         let is_known = !contexts.is_empty() && contexts.is_subset(&self.contexts);
-        let is_of_library = own.family != Family::Ucx || own.ports.keys().all(|process| processes.is_named(*process));
         self.key == Some((own.family, own.layout))
             && self.release.zip(own.release).is_none_or(|(job, own)| job == own)
-            && if is_known {
-                ports.any(|port| self.ports.contains(port))
-            } else {
-                is_of_library && ports.all(|port| self.ports.contains(port))
-            }
+            && if is_known { !ports.is_disjoint(&self.ports) } else { is_of_library && ports.is_subset(&self.ports) }
     }
 
     /// Connections whose tags read alike in all layouts are between ports of the job.
@@ -420,26 +439,43 @@ pub(super) fn attach<'a>(
 ) -> Vec<(Vec<crate::model::QueuePair>, String)> {
     let mut unclaimed = Vec::new();
     let places: Vec<Place> = jobs.iter().map(Place::new).collect();
+    let mut at_port: BTreeMap<Endpoint, Vec<usize>> = BTreeMap::new();
+    for (at, place) in places.iter().enumerate() {
+        place.ports.iter().for_each(|port| at_port.entry(*port).or_default().push(at));
+    }
+    // The only job at these ports that takes what is there, else how many may: where too many are there to ask, all of them.
+    let only = |ports: &BTreeSet<Endpoint>, takes: &dyn Fn(&Place) -> bool| -> Result<usize, usize> {
+        let lists = ports.iter().filter_map(|port| at_port.get(port));
+        if let Some(crowd) = lists.clone().map(Vec::len).find(|count| *count > MAX_COMPARED) {
+            return Err(crowd);
+        }
+        let near: BTreeSet<usize> = lists.flatten().copied().collect();
+        let takers: Vec<usize> = near.into_iter().filter(|at| takes(&places[*at])).collect();
+        if let [at] = takers[..] { Ok(at) } else { Err(takers.len()) }
+    };
     for own in silent {
-        let takers: Vec<usize> = (0..places.len()).filter(|&at| places[at].takes(&own, processes)).collect();
-        match takers[..] {
-            [at] => {
+        let ports: BTreeSet<Endpoint> = own.ports.values().flatten().copied().collect();
+        let contexts = own.contexts();
+        let is_of_library = own.family != Family::Ucx || own.ports.keys().all(|process| processes.is_named(*process));
+        match only(&ports, &|place| place.takes(&own, &ports, &contexts, is_of_library)) {
+            Ok(at) => {
                 jobs[at].doubts.several |= own.ports.keys().any(|process| !processes.is_named(*process));
                 jobs[at].components.push(own);
             }
-            _ => unclaimed.push(refused(&own.connections, takers.len(), processes)),
+            Err(takers) => unclaimed.push(refused(&own.connections, takers, processes)),
         }
     }
     for connections in unread {
         let keys = connections.iter().map(|(fit, _)| &fit.connection.key);
         let ports = keys.flat_map(|key| [key.src, key.dst]).collect();
         let family = connections.first().map(|(fit, _)| Family::of(fit.form));
-        let takers: Vec<usize> = (0..places.len()).filter(|&at| places[at].spans(family, &ports)).collect();
-        match (&takers[..], takers.first().and_then(|at| places[*at].key)) {
-            (&[at], Some((family, layout))) => {
+        let taker = only(&ports, &|place| place.spans(family, &ports));
+        match (taker, taker.ok().and_then(|at| places[at].key)) {
+            (Ok(at), Some((family, layout))) => {
                 jobs[at].components.push(super::component::read_as(family, layout, connections, processes));
             }
-            _ => unclaimed.push(refused(&connections, takers.len(), processes)),
+            (Ok(_), None) => unclaimed.push(refused(&connections, 0, processes)),
+            (Err(takers), _) => unclaimed.push(refused(&connections, takers, processes)),
         }
     }
     unclaimed

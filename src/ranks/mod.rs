@@ -18,6 +18,7 @@ mod communicators;
 mod component;
 mod coverage;
 mod detection;
+mod gathering;
 mod infer;
 mod jobs;
 mod moved;
@@ -275,14 +276,16 @@ fn ranks_of(
 }
 
 fn job_rows(jobs: &[Job<'_>], ranks: &Ranks) -> Vec<JobRow> {
+    let mut known: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for (job, rank) in ranks.values() {
+        known.entry(*job).or_default().insert(rank.rank);
+    }
     let row = |(number, job): (u32, &Job<'_>)| {
-        let known: BTreeSet<u32> =
-            ranks.values().filter(|(own, _)| *own == number).map(|(_, rank)| rank.rank).collect();
         let (first_time_ns, last_time_ns) = job.times_ns();
         JobRow {
             job: number,
             stack: detection::name_of(job),
-            ranks: known.len() as u32,
+            ranks: known.get(&number).map_or(0, BTreeSet::len) as u32,
             first_time_ns,
             last_time_ns,
             slurm_job_id: None,

@@ -8,16 +8,15 @@
 use super::cm::Exchange;
 use super::{Pairs, Witnesses, reading};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Kind, QueuePair, Wireup};
-use foldhash::fast::FixedState;
+use crate::model::{HashMap, Kind, QueuePair, Wireup};
 use ibscope_parsers::mpi::ucx_wireup::{Lane, lanes};
 use ibscope_parsers::{Endpoint, Qpn};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Queue pairs as packets show them, by the name that connection messages give them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Moved(HashMap<QueuePair, QueuePair, FixedState>);
+pub(super) struct Moved(HashMap<QueuePair, QueuePair>);
 
 impl Moved {
     /// The queue pair that is meant by a name.
@@ -34,24 +33,27 @@ impl Moved {
 /// The most bits of a LID that the LID mask control of a port gives to paths (InfiniBand Architecture, 7.11.1).
 const LMC_LIMIT: u32 = 7;
 
+/// Connections between queue pairs of the same two numbers that are compared with the names; of more none is taken.
+const MAX_ALIKE: usize = 1 << 10;
+
 /// Two queue pairs that an exchange names as the ends of a connection, and the PSN that each expects first.
 type Named = [(QueuePair, u32); 2];
 
 /// Connections by the numbers of their queue pairs, the lower one first.
-type Connected = HashMap<(Qpn, Qpn), SmallVec<[[QueuePair; 2]; 1]>, FixedState>;
+type Connected = HashMap<(Qpn, Qpn), SmallVec<[[QueuePair; 2]; 1]>>;
 
 /// The first PSN that each connected queue pair was sent; `None` where only answers were seen.
-type FirstPsns = HashMap<QueuePair, Option<u32>, FixedState>;
+type FirstPsns = HashMap<QueuePair, Option<u32>>;
 
 /// Finds what connection messages name and packets show elsewhere.
 pub(super) fn moved(witnesses: &Witnesses<'_>, exchanges: &[Exchange], paired: &Pairs) -> Moved {
     let mut named: Vec<Named> = exchanges.iter().filter_map(by_cm).collect();
-    named.extend(by_wireup(witnesses.wireups));
-    if named.is_empty() {
+    if named.is_empty() && witnesses.wireups.is_empty() {
         return Moved::default();
     }
     let first_psns = first_psns(witnesses.connections);
     let mut connected = connected(&first_psns, paired);
+    named.extend(by_wireup(witnesses.wireups, |a, b| connected.contains_key(&numbers(a, b))));
     named.retain(|ends| {
         let is_shown = ends.iter().all(|(end, _)| first_psns.contains_key(end));
         if is_shown && let Some(connections) = connected.get_mut(&numbers(ends[0].0, ends[1].0)) {
@@ -89,8 +91,8 @@ pub(super) fn moved(witnesses: &Witnesses<'_>, exchanges: &[Exchange], paired: &
 /// What names stand for, as far as it is seen.
 #[derive(Debug, Default)]
 struct Found {
-    actual: HashMap<QueuePair, BTreeSet<QueuePair>, FixedState>,
-    names: HashMap<QueuePair, BTreeSet<QueuePair>, FixedState>,
+    actual: HashMap<QueuePair, BTreeSet<QueuePair>>,
+    names: HashMap<QueuePair, BTreeSet<QueuePair>>,
     /// Ports at which queue pairs of a port are shown.
     ports: BTreeSet<(Endpoint, Endpoint)>,
 }
@@ -170,9 +172,13 @@ pub(super) fn listed(wireup: &Wireup) -> impl Iterator<Item = QueuePair> + '_ {
     })
 }
 
-/// What UCX's requests and replies name: every lane of the one with every lane of the other. Both PSNs are 0
-/// (`uct_rc_iface_qp_connect`).
-fn by_wireup(wireups: &[Wireup]) -> Vec<Named> {
+/// Lanes of an endpoint of UCX (`UCP_MAX_LANES` is 16), with room for those that it had before its connection stood. What
+/// lists more is several endpoints of one id, and names nothing.
+const MAX_LANES: usize = 32;
+
+/// What UCX's requests and replies name: every lane of the one with every lane of the other, of those between which there
+/// is a connection. Both PSNs are 0 (`uct_rc_iface_qp_connect`).
+fn by_wireup(wireups: &[Wireup], is_connected: impl Fn(QueuePair, QueuePair) -> bool) -> BTreeSet<Named> {
     let mut endpoints: BTreeMap<(Endpoint, u64), BTreeMap<u64, BTreeSet<QueuePair>>> = BTreeMap::new();
     for wireup in wireups {
         let workers = endpoints.entry((wireup.src, wireup.sender_endpoint)).or_default();
@@ -180,17 +186,22 @@ fn by_wireup(wireups: &[Wireup]) -> Vec<Named> {
     }
     let of = |endpoint, id| -> Option<Vec<QueuePair>> {
         let workers = endpoints.get(&(endpoint, id)).filter(|workers| workers.len() == 1)?;
-        Some(workers.values().flatten().copied().collect())
+        let lanes = workers.values().next().filter(|lanes| lanes.len() <= MAX_LANES)?;
+        Some(lanes.iter().copied().collect())
     };
+    let replies = wireups.iter().filter(|wireup| wireup.receiver_endpoint != 0);
+    let replies: BTreeSet<_> =
+        replies.map(|wireup| ((wireup.src, wireup.sender_endpoint), (wireup.dst, wireup.receiver_endpoint))).collect();
     let mut named = BTreeSet::new();
-    for wireup in wireups.iter().filter(|wireup| wireup.receiver_endpoint != 0) {
-        let own = of(wireup.src, wireup.sender_endpoint).unwrap_or_default();
-        let others = of(wireup.dst, wireup.receiver_endpoint).unwrap_or_default();
+    for ((src, sender), (dst, receiver)) in replies {
+        let own = of(src, sender).unwrap_or_default();
+        let others = of(dst, receiver).unwrap_or_default();
         for &own in &own {
-            named.extend(others.iter().map(|&other| [(own.min(other), 0), (own.max(other), 0)]));
+            let others = others.iter().filter(|other| is_connected(own, **other));
+            named.extend(others.map(|&other| [(own.min(other), 0), (own.max(other), 0)]));
         }
     }
-    named.into_iter().collect()
+    named
 }
 
 fn first_psns(connections: &[Box<ConnectionTotals>]) -> FirstPsns {
@@ -201,11 +212,11 @@ fn first_psns(connections: &[Box<ConnectionTotals>]) -> FirstPsns {
 fn connected(first_psns: &FirstPsns, paired: &Pairs) -> Connected {
     let mut connected = Connected::default();
     for &end in first_psns.keys() {
-        if let Some((other, _)) = paired.partner(end) {
-            let (connections, ends) = (connected.entry(numbers(end, other)).or_default(), sorted([end, other]));
-            if !connections.contains(&ends) {
-                connections.push(ends);
-            }
+        // Where packets went both ways, once.
+        if let Some((other, _)) =
+            paired.partner(end).filter(|(other, _)| end < *other || !first_psns.contains_key(other))
+        {
+            connected.entry(numbers(end, other)).or_default().push(sorted([end, other]));
         }
     }
     connected
@@ -221,6 +232,43 @@ fn fitting(ends: &Named, connected: &Connected, first_psns: &FirstPsns) -> Vec<[
         };
         actual.iter().zip(ends).all(is_meant) && seen.iter().any(Option::is_some) && seen.iter().zip(ends).all(agrees)
     };
-    let candidates = connected.get(&numbers(ends[0].0, ends[1].0)).into_iter().flatten();
+    let candidates =
+        connected.get(&numbers(ends[0].0, ends[1].0)).filter(|all| all.len() <= MAX_ALIKE).into_iter().flatten();
     candidates.flat_map(|&[low, high]| [[low, high], [high, low]]).filter(fits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::Lid;
+
+    /// A request or reply of endpoint 1 or 2 that lists so many queue pairs, from this number on.
+    fn wireup(from: u64, lanes: u32) -> Wireup {
+        let to = 3 - from;
+        let mut address = vec![0; 9];
+        address.push(0x40);
+        for lane in 0..lanes {
+            let [low, middle, high, _] = (0x1000 * from as u32 + lane).to_le_bytes();
+            address.extend([4, 0, low, middle, high, if lane + 1 == lanes { 0x80 } else { 0 }]);
+        }
+        Wireup {
+            src: Endpoint::from_lid(Lid(from as u16)),
+            dst: Endpoint::from_lid(Lid(to as u16)),
+            worker: from,
+            sender_endpoint: from,
+            receiver_endpoint: to,
+            datagram_qp: None,
+            address,
+        }
+    }
+
+    /// Every lane with every lane takes the product of their numbers, so there is a bound, and what is not connected is
+    /// left out.
+    #[test]
+    fn lanes_of_an_endpoint_are_few() {
+        let named = |lanes: u32| by_wireup(&[wireup(1, lanes), wireup(2, lanes)], |_, _| true).len();
+        assert_eq!([named(2), named(MAX_LANES as u32), named(MAX_LANES as u32 + 1)], [4, MAX_LANES * MAX_LANES, 0]);
+        let connected = by_wireup(&[wireup(1, 3), wireup(2, 3)], |own, _| own.qpn == Qpn::new(0x1001));
+        assert_eq!(connected.len(), 3);
+    }
 }

@@ -8,10 +8,9 @@
 use super::{Witnesses, moved, reading};
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Few, Introduction, Kind, QueuePair, Wireup};
-use foldhash::fast::FixedState;
+use crate::model::{Few, HashMap, Introduction, Kind, QueuePair, Wireup};
 use ibscope_parsers::{Endpoint, Qpn};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How a pair was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +47,7 @@ impl Evidence {
 /// Queue pairs and their partners, both ways round.
 #[derive(Clone, Debug, Default)]
 pub struct Pairs {
-    partners: HashMap<QueuePair, (QueuePair, Evidence), FixedState>,
+    partners: HashMap<QueuePair, (QueuePair, Evidence)>,
 }
 
 impl Pairs {
@@ -186,10 +185,9 @@ pub fn named(connections: &[Box<ConnectionTotals>], wireups: &[Wireup]) -> Vec<V
         }
     }
     let of_message = |wireup: &Wireup| {
-        let own = connected.get(&(wireup.src, wireup.dst));
+        let Some(own) = connected.get(&(wireup.src, wireup.dst)) else { return Vec::new() };
         let listed: BTreeSet<QueuePair> = moved::listed(wireup).collect();
-        let own = own.into_iter().flatten().map(|&qpn| QueuePair { endpoint: wireup.src, qpn });
-        own.filter(|own| listed.contains(own)).collect()
+        listed.into_iter().filter(|listed| listed.endpoint == wireup.src && own.contains(&listed.qpn)).collect()
     };
     wireups.iter().map(of_message).collect()
 }
@@ -259,7 +257,7 @@ fn by_votes(
     cast: impl Fn(&ConnectionTotals) -> &Few<Qpn, u64>,
 ) {
     // There may be as many as connections: looked up, and never gone through in an order that matters.
-    let mut votes: HashMap<QueuePair, Few<QueuePair, u64>, FixedState> = HashMap::default();
+    let mut votes: HashMap<QueuePair, Few<QueuePair, u64>> = HashMap::default();
     for connection in connections {
         let key = &connection.key;
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
@@ -274,7 +272,7 @@ fn by_votes(
         for candidates in votes.values_mut() {
             candidates.retain(|end| !pairs.partners.contains_key(end));
         }
-        let favourites: HashMap<QueuePair, QueuePair, FixedState> =
+        let favourites: HashMap<QueuePair, QueuePair> =
             votes.iter().filter_map(|(end, candidates)| Some((*end, favorite(candidates, is_favorite)?))).collect();
         let mutual: Vec<(QueuePair, QueuePair)> = favourites
             .iter()

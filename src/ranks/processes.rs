@@ -11,11 +11,10 @@ use super::cm::Exchange;
 use super::moved::{Moved, listed};
 use super::{Witnesses, reading};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{QueuePair, Wireup};
-use foldhash::fast::FixedState;
+use crate::model::{HashMap, QueuePair, Wireup};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::nccl::Release;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of an end of connections: a queue pair, or the unknown sender of one connection.
 pub(super) type End = u32;
@@ -56,7 +55,7 @@ impl Sets {
 /// All ends, and the processes they belong to.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    numbers: HashMap<QueuePair, End, FixedState>,
+    numbers: HashMap<QueuePair, End>,
     queue_pairs: Vec<Option<QueuePair>>,
     sets: Sets,
     /// Ends that a library's own connection messages name: such a process is known, and equals no other.
@@ -200,7 +199,7 @@ fn copied(exchanges: &[Exchange]) -> BTreeSet<u32> {
 }
 
 /// Times of the first and the last packet to each queue pair, nanoseconds since the epoch.
-type InUse = HashMap<QueuePair, (i64, i64), FixedState>;
+type InUse = HashMap<QueuePair, (i64, i64)>;
 
 fn in_use(connections: &[Box<ConnectionTotals>]) -> InUse {
     let mut in_use = InUse::default();

@@ -21,8 +21,9 @@ use std::collections::BTreeMap;
 pub const DEFAULT_WINDOW_NS: i64 = 100_000_000;
 /// Rows that are written at most: bins times pairs.
 const MAX_ROWS: i128 = 1 << 26;
-/// Bins where nobody has asked for a width: a clock that jumps by days must not make a small capture a large csv.
-const MAX_BINS_UNASKED: i128 = 1 << 20;
+/// Rows where nobody has asked for a width: neither a clock that jumps by days nor many pairs may make a small capture a
+/// large csv.
+const MAX_ROWS_UNASKED: i128 = 1 << 20;
 
 /// What has a rate, by its name in outputs.
 pub const VALUES: [&str; 6] = ["wire_bytes", "payload_bytes", "packets", "messages", "mpi_messages", "mpi_bytes"];
@@ -126,10 +127,12 @@ impl Rates {
         (end - first) / i128::from(self.bin_ns)
     }
 
-    /// Makes the bins twice as wide until they are no more than are written where nobody has asked for a width.
+    /// Makes the bins twice as wide until there are no more rows than are written where nobody has asked for a width.
     #[must_use]
     pub fn widened(mut self) -> Self {
-        while self.count() > MAX_BINS_UNASKED {
+        // Times on both sides of 0 take two bins, however wide these are.
+        let most = (MAX_ROWS_UNASKED / (self.pairs.len().max(1) as i128)).max(2);
+        while self.count() > most {
             self.bin_ns = self.bin_ns.saturating_mul(2);
         }
         self

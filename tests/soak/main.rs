@@ -1,6 +1,7 @@
-//! The large tests, run by `make soak`: more than 256 MiB of captures. Their small versions are in `tests/suite`.
+//! The large tests, run by `make soak`: more than 256 MiB of captures, or 1 MiB that was made to cost time. Their small versions are in `tests/suite`.
 
 mod archive;
+mod crafted;
 #[path = "../suite/joined.rs"]
 #[allow(dead_code)]
 mod joined;

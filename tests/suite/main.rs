@@ -10,6 +10,7 @@ mod columns;
 mod compare;
 mod compat;
 mod constructed;
+mod crafted;
 #[cfg(target_os = "linux")]
 mod crosscheck;
 mod cuts;

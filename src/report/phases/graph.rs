@@ -4,6 +4,7 @@ use super::pairs::Pairs;
 use super::windows::{Service, Window};
 use crate::model::{JobRank, Kind, Profile};
 use crate::report::who::{Jobs, Label};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A pair is worth mentioning from this share of the average on.
@@ -11,8 +12,8 @@ const MENTIONED: f64 = 0.1;
 
 /// What is known of who can be seen, for all phases.
 pub(super) struct View {
-    /// Endpoints of each rank.
-    places: BTreeMap<JobRank, BTreeSet<String>>,
+    /// Endpoints of each rank, by number and sorted.
+    places: BTreeMap<JobRank, Vec<u32>>,
     /// Ranks that share their endpoint with others.
     crowded: BTreeSet<JobRank>,
     /// Both ports of each packet were captured.
@@ -21,12 +22,13 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn new(profile: &Profile) -> Self {
-        let mut places: BTreeMap<JobRank, BTreeSet<String>> = BTreeMap::new();
         let mut ranks: BTreeMap<&str, BTreeSet<JobRank>> = BTreeMap::new();
         for row in &profile.ranks {
-            let rank = JobRank { job: row.job, rank: row.rank };
-            places.entry(rank).or_default().insert(row.endpoint.clone());
-            ranks.entry(&row.endpoint).or_default().insert(rank);
+            ranks.entry(&row.endpoint).or_default().insert(JobRank { job: row.job, rank: row.rank });
+        }
+        let mut places: BTreeMap<JobRank, Vec<u32>> = BTreeMap::new();
+        for (ranks, endpoint) in ranks.values().zip(0..) {
+            ranks.iter().for_each(|rank| places.entry(*rank).or_default().push(endpoint));
         }
         let [once, twice] = profile
             .inputs
@@ -44,18 +46,10 @@ impl View {
         Self { places, crowded, sees_all_ports }
     }
 
-    /// Pairs of ranks at one endpoint.
-    fn hidden(&self, labels: &[&Label]) -> BTreeSet<(u32, u32)> {
-        let mut at: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-        for (label, node) in labels.iter().zip(0..) {
-            let Label::Rank(rank, _) = label else { continue };
-            for endpoint in self.places.get(rank).into_iter().flatten() {
-                at.entry(endpoint).or_default().push(node);
-            }
-        }
-        at.values()
-            .flat_map(|nodes| nodes.iter().enumerate().flat_map(|(index, b)| nodes[..index].iter().map(|a| (*a, *b))))
-            .collect()
+    /// The endpoints of a rank, by number and sorted; none of what is no rank.
+    fn endpoints(&self, label: &Label) -> &[u32] {
+        let Label::Rank(rank, _) = label else { return &[] };
+        self.places.get(rank).map_or(&[], Vec::as_slice)
     }
 
     /// How many there are, if none is missing.
@@ -80,8 +74,10 @@ pub(super) struct Graph<'a> {
     pub(super) collective_share: f64,
     /// The share of the traffic that they carry.
     pub(super) explained: f64,
-    /// Pairs that talk where nobody sees it, ranks of one endpoint; the lower number first.
-    pub(super) hidden: BTreeSet<(u32, u32)>,
+    /// Those that each talks to, sorted.
+    partners: Vec<Vec<u32>>,
+    /// The endpoints of each, by number and sorted.
+    endpoints: Vec<&'a [u32]>,
     /// Some may also talk where nobody sees it: they share their endpoint with other ranks.
     pub(super) is_crowded: bool,
     /// Both ports of each packet were captured.
@@ -125,7 +121,14 @@ impl<'a> Graph<'a> {
         weights.retain(|_, weight| *weight > 0.0);
         let collective_share = collective / total.max(f64::MIN_POSITIVE);
         let explained = weights.values().sum::<f64>() / total.max(f64::MIN_POSITIVE);
-        let (hidden, numbered) = (view.hidden(&labels), view.numbered(&labels));
+        let mut partners = vec![Vec::new(); labels.len()];
+        for (a, b) in &heavy {
+            partners[*a as usize].push(*b);
+            partners[*b as usize].push(*a);
+        }
+        partners.iter_mut().for_each(|own| own.sort_unstable());
+        let endpoints = labels.iter().map(|label| view.endpoints(label)).collect();
+        let numbered = view.numbered(&labels);
         let is_crowded =
             labels.iter().any(|label| matches!(label, Label::Rank(rank, _) if view.crowded.contains(rank)));
         let sees_all_ports = view.sees_all_ports;
@@ -135,7 +138,8 @@ impl<'a> Graph<'a> {
             pairs: heavy,
             collective_share,
             explained,
-            hidden,
+            partners,
+            endpoints,
             is_crowded,
             sees_all_ports,
             numbered,
@@ -147,14 +151,28 @@ impl<'a> Graph<'a> {
         self.labels.len()
     }
 
-    /// Partners of each.
-    pub(super) fn degrees(&self) -> Vec<usize> {
-        let mut degrees = vec![0; self.nodes()];
-        for (a, b) in &self.pairs {
-            degrees[*a as usize] += 1;
-            degrees[*b as usize] += 1;
+    /// True where two of them talk.
+    pub(super) fn talk(&self, a: u32, b: u32) -> bool {
+        self.partners[a as usize].binary_search(&b).is_ok()
+    }
+
+    /// True where nobody sees whether two of them talk: they share an endpoint. There may be many more such pairs than
+    /// traffic, so they are never listed.
+    pub(super) fn is_hidden(&self, a: u32, b: u32) -> bool {
+        let (mut own, mut others) = (self.endpoints[a as usize], self.endpoints[b as usize]);
+        while let ([first, ..], [other, ..]) = (own, others) {
+            match first.cmp(other) {
+                Ordering::Equal => return true,
+                Ordering::Less => own = &own[1..],
+                Ordering::Greater => others = &others[1..],
+            }
         }
-        degrees
+        false
+    }
+
+    /// How many partners each has.
+    pub(super) fn degrees(&self) -> Vec<usize> {
+        self.partners.iter().map(Vec::len).collect()
     }
 
     /// Of each, to how many it sends and from how many it receives.
@@ -184,11 +202,14 @@ impl<'a> Graph<'a> {
     pub(super) fn evenness(&self) -> Option<(f64, f64)> {
         let nodes = self.nodes() as u64;
         let all = nodes * (nodes - 1);
-        // Cannot be everyone with everyone: no need to look who is hidden.
+        // Cannot be everyone with everyone: no need to look who is hidden, which takes time with the square of the nodes.
         if (self.weights.len() as u64) < all / 3 {
             return None;
         }
-        let visible = (all - 2 * self.hidden.len() as u64) as f64;
+        let nodes = self.nodes() as u32;
+        let hidden =
+            (0..nodes).flat_map(|b| (0..b).map(move |a| (a, b))).filter(|(a, b)| self.is_hidden(*a, *b)).count();
+        let visible = (all - 2 * hidden as u64) as f64;
         let sum: f64 = self.weights.values().sum();
         let mean = sum / visible;
         // Those that are silent count as well.
@@ -200,16 +221,11 @@ impl<'a> Graph<'a> {
 
     /// True where everyone is reached from everyone else.
     pub(super) fn is_connected(&self) -> bool {
-        let mut partners = vec![Vec::new(); self.nodes()];
-        for (a, b) in &self.pairs {
-            partners[*a as usize].push(*b);
-            partners[*b as usize].push(*a);
-        }
         let mut is_reached = vec![false; self.nodes()];
         let mut next = vec![0_u32];
         while let Some(node) = next.pop() {
             if !std::mem::replace(&mut is_reached[node as usize], true) {
-                next.extend(&partners[node as usize]);
+                next.extend(&self.partners[node as usize]);
             }
         }
         is_reached.into_iter().all(|is_reached| is_reached)

@@ -9,7 +9,7 @@
 //! all that one port sees of something else, so these need a capture of all ports. Fewer than six that take part are pairs or `unknown`.
 
 use super::graph::Graph;
-use super::lattice::Grid;
+use super::lattice::Sides;
 use std::collections::BTreeSet;
 
 /// A name fits if this share of the pairs, expected or seen, is both.
@@ -140,22 +140,31 @@ fn grids(graph: &Graph, fits: &mut Vec<(Name, f64)>) {
     if graph.is_crowded && seen < 12 {
         return;
     }
-    for grid in Grid::all(places) {
-        let neighbours =
-            |pairs: &BTreeSet<(u32, u32)>| pairs.iter().filter(|(a, b)| grid.are_neighbours(*a, *b)).count() as u64;
-        let visible = grid.pairs() - neighbours(&graph.hidden);
-        // No need to look.
-        if (visible.min(seen) as f64) < FITS_NOT * visible.max(seen) as f64 {
+    for sides in Sides::all(places) {
+        let mut grids = sides.grids();
+        // Of more pairs than these grids have, few fit.
+        grids.retain(|grid| grid.pairs() as f64 >= FITS_NOT * seen as f64);
+        if grids.is_empty() {
             continue;
         }
-        let both = neighbours(&graph.pairs);
-        let fit = both as f64 / (visible + seen - both).max(1) as f64;
-        let name = match grid.dimensions() {
-            _ if grid.is_hypercube() => Name::Unknown,
-            2 => Name::Halo2d,
-            _ => Name::Halo3d,
-        };
-        fits.push((name, fit));
+        let hidden = sides.neighbors(|a, b| graph.is_hidden(a, b));
+        let mut talking = None;
+        for grid in grids {
+            let visible = grid.pairs() - hidden.on(&grid);
+            // No need to look.
+            if (visible.min(seen) as f64) < FITS_NOT * visible.max(seen) as f64 {
+                continue;
+            }
+            let talking = talking.get_or_insert_with(|| sides.neighbors(|a, b| graph.talk(a, b)));
+            let both = talking.on(&grid);
+            let fit = both as f64 / (visible + seen - both).max(1) as f64;
+            let name = match grid.dimensions() {
+                _ if grid.is_hypercube() => Name::Unknown,
+                2 => Name::Halo2d,
+                _ => Name::Halo3d,
+            };
+            fits.push((name, fit));
+        }
     }
 }
 
