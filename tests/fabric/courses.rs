@@ -52,7 +52,7 @@ const COURSES: [Course; 9] = [
         name: "a sink's disk becomes full",
         before: |lab, _| {
             let captures = lab.path().join("captures").display().to_string();
-            lab.container.succeeds(["mount", "-t", "tmpfs", "-o", "size=4m", "none", &captures]);
+            lab.container.succeeds(["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "none", &captures]);
         },
         meanwhile: |lab, _| {
             // Everything that is written from now on does not fit.
