@@ -36,12 +36,12 @@ pub struct Folder {
 impl Folder {
     /// Opens a folder that is there.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { dir: walk(path, None)?, path: path.to_owned(), owner: None })
+        Ok(Self { dir: walk(path, None, own_id()?)?, path: path.to_owned(), owner: None })
     }
 
     /// Opens a folder; where one on the path is missing, it is made with this mode.
     pub fn make(path: &Path, mode: u32) -> io::Result<Self> {
-        Ok(Self { dir: walk(path, Some(mode))?, path: path.to_owned(), owner: None })
+        Ok(Self { dir: walk(path, Some(mode), own_id()?)?, path: path.to_owned(), owner: None })
     }
 
     /// The folder that a file is in, and the file's name.
@@ -214,9 +214,13 @@ fn make_missing(dir: &Dir, name: &OsStr, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Opens the last folder of a path, each one checked.
-fn walk(path: &Path, mode: Option<u32>) -> io::Result<Dir> {
-    let own = own_id()?;
+/// Checks a folder and those above it, as `own` may use them; the user it belongs to.
+pub(crate) fn user_of(path: &Path, own: u32) -> io::Result<u32> {
+    Ok(walk(path, None, own)?.dir_metadata()?.uid())
+}
+
+/// Opens the last folder of a path, each one checked. Where one is missing, it is made with this mode.
+fn walk(path: &Path, mode: Option<u32>, own: u32) -> io::Result<Dir> {
     if !path.is_absolute() {
         return Err(refused(path, "is no absolute path"));
     }

@@ -1,7 +1,7 @@
 //! Installing the hooks: the scripts that Slurm is to run, the lines of `slurm.conf`, and whether what is there fits.
 
 use crate::config::Config;
-use crate::folder::fault;
+use crate::folder::user_of;
 use crate::remote::quote;
 use std::collections::BTreeMap;
 use std::fs;
@@ -274,39 +274,28 @@ fn on_secret(path: &Path, what: &str, user: &str) -> Result<Finding, InstallErro
             wrong(format!("{place}: the {what} belongs to another user than root; run `chown root {place}`"))
         }
         Some(_) => fine(format!("{place}: nobody but {user} can read the {what}")),
-        None => {
-            wrong(format!("{user} (SlurmUser) is no user of this machine, so that who may read {place} cannot be told"))
-        }
+        None => no_user(user, path),
     })
 }
 
 /// Hooks write there as `user`, and nobody else may.
 fn on_folder(what: &str, folder: &Path, user: &str) -> Finding {
     let place = folder.display();
-    let Some(uid) = uid(user) else {
-        return wrong(format!(
-            "{user} (SlurmUser) is no user of this machine, so that who may write to {place} cannot be told"
-        ));
-    };
-    // A link on the way is root's or the user's where the folder that holds it is.
-    let Ok(actual) = fs::canonicalize(folder) else {
-        return to_do(format!("the {what} {place} is not there yet; run `install -d -m 0700 -o {user} {place}`"));
-    };
-    for folder in actual.ancestors() {
-        let Ok(metadata) = fs::metadata(folder) else {
-            return wrong(format!("{}: cannot be looked at; run this as root", folder.display()));
-        };
-        let is_on_the_way = folder != actual;
-        if let Some(fault) = fault(folder, (metadata.uid(), metadata.mode()), is_on_the_way, uid) {
-            return wrong(format!("{what}: {} {fault}", folder.display()));
+    let Some(uid) = uid(user) else { return no_user(user, folder) };
+    match user_of(folder, uid) {
+        Ok(owner) if owner == uid => fine(format!("{place}: nobody but {user} can write to the {what}")),
+        Ok(_) => wrong(format!(
+            "{place}: hooks run as {user} (SlurmUser), who cannot write to the {what}; run `chown {user} {place}`"
+        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            to_do(format!("the {what} {place} is not there yet; run `install -d -m 0700 -o {user} {place}`"))
         }
-        if !is_on_the_way && metadata.uid() != uid {
-            return wrong(format!(
-                "{place}: hooks run as {user} (SlurmUser), who cannot write to the {what}; run `chown {user} {place}`"
-            ));
-        }
+        Err(error) => wrong(format!("{what}: {error}")),
     }
-    fine(format!("{place}: nobody but {user} can write to the {what}"))
+}
+
+fn no_user(user: &str, path: &Path) -> Finding {
+    wrong(format!("{user} (SlurmUser) is no user of this machine: who may use {} is unknown", path.display()))
 }
 
 fn uid(user: &str) -> Option<u32> {
