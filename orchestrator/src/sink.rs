@@ -44,7 +44,7 @@ struct Sight<'a> {
 
 impl<'a> Sight<'a> {
     fn read(said: &str, place: &'a str, path: &Path) -> Result<Self, Refusal> {
-        let unread = || format!("{place}: who owns {} cannot be told: {said:?}", path.display());
+        let unread = || format!("{place}: the owner of {} is unknown: {said:?}", path.display());
         let mut lines = said.lines();
         let own = lines.next().and_then(|line| line.trim().parse().ok()).ok_or_else(unread)?;
         let actual = lines.next().map(PathBuf::from).filter(|path| path.is_absolute()).ok_or_else(unread)?;

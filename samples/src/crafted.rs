@@ -53,7 +53,7 @@ impl Shape {
         }
     }
 
-    /// Ethernet for what is told apart by GIDs, native InfiniBand for all others.
+    /// Ethernet where GIDs distinguish the endpoints, else native InfiniBand.
     const fn link_type(self) -> u8 {
         if matches!(self, Self::Colliding) { 1 } else { 247 }
     }
@@ -78,7 +78,7 @@ impl Shape {
     }
 }
 
-/// What a packet says beside its addresses.
+/// Fields of a packet other than its addresses.
 #[derive(Clone, Copy)]
 struct Message<'a> {
     opcode: u8,

@@ -166,8 +166,7 @@ impl Output {
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
         let folder_and_name = |output: &Self| {
             let (_, target) = output.rename.as_ref()?;
-            let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            Some((fs::canonicalize(folder).ok()?, target.file_name()?.to_owned()))
+            Some((fs::canonicalize(scratch::folder_of(target)).ok()?, target.file_name()?.to_owned()))
         };
         folder_and_name(self).is_some_and(|place| Some(place) == folder_and_name(other))
     }

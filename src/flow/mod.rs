@@ -221,8 +221,8 @@ pub struct Events {
 }
 
 impl Tracker {
-    /// A tracker that has seen nothing. `times` asks for the times between packets, which take [`Depth::Envelopes`] at least: what
-    /// answers what is told by the pairs of connections. `health` asks for what goes wrong.
+    /// A tracker that has seen nothing. `times` asks for the times between packets, which take [`Depth::Envelopes`] at least: the
+    /// pairs of connections show which packet answers which. `health` asks for what goes wrong.
     #[must_use]
     pub fn new(depth: Depth, times: bool, health: bool) -> Self {
         Self {
