@@ -145,7 +145,7 @@ pub(crate) fn end_at_random_moments(moments: u32) {
 }
 
 /// Ended by the signal, or with its exit code and what there was, or well, before the signal came or where that is how the command ends.
-fn is_usual(status: ExitStatus, signal: i32) -> bool {
+pub(crate) fn is_usual(status: ExitStatus, signal: i32) -> bool {
     status.signal() == Some(signal) || status.code().is_some_and(|code| code == 0 || code == 128 + signal)
 }
 
