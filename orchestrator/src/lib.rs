@@ -27,4 +27,5 @@ mod sink;
 mod stamp;
 pub mod status;
 pub mod step;
+pub mod text;
 pub mod undo;

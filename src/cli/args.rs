@@ -118,7 +118,7 @@ pub(super) struct Reading {
     /// Leave the clocks of several captures as they are [default: held against each other by the packets that two captures hold]
     #[arg(long)]
     pub(super) no_align: bool,
-    /// Directed connections of each capture that are followed at most, in 32 equal parts by pair of ports; packets of others are counted and in no table
+    /// Track at most N directed connections per capture; count the packets of others in the totals only
     #[arg(long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CONNECTIONS, value_parser = positive)]
     pub(super) max_connections: usize,
     /// Content of each compressed capture that is read at most (512MiB, 4GiB); what follows does not count [default: all]

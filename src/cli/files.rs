@@ -71,7 +71,7 @@ pub(super) fn begins(path: &Path, wanted: impl FnOnce(&[u8]) -> bool) -> bool {
 
 /// Reads a text.
 pub(super) fn read(path: &Path) -> anyhow::Result<String> {
-    let text = fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    let text = ibscope_orchestrator::text::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
     // Spreadsheets put a byte order mark in front.
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }

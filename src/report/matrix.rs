@@ -6,6 +6,7 @@ use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
 use crate::model::traffic::RdmaSums;
 use crate::model::{Kind, Nodes, Profile};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Which MPI messages count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,10 +185,10 @@ pub struct Matrix {
     pub labels: Vec<Label>,
     /// Cells with at least one packet, by row (sender) and column (receiver) as indices into `labels`.
     pub cells: BTreeMap<(u32, u32), Cell>,
-    /// The jobs of the profile; none by endpoint.
-    pub jobs: Vec<JobRow>,
+    /// The jobs of the profile; none by endpoint. The matrices of single jobs share them and the nodes.
+    pub jobs: Arc<[JobRow]>,
     /// Nodes of the ranks; none by endpoint.
-    pub nodes: Nodes,
+    pub nodes: Arc<Nodes>,
 }
 
 impl Matrix {
@@ -199,7 +200,7 @@ impl Matrix {
         let labels: Vec<Label> = labels.into_iter().cloned().collect();
         let index = |label: &Label| labels.binary_search(label).unwrap_or_default() as u32;
         let cells = cells.iter().map(|((src, dst), cell)| ((index(src), index(dst)), *cell)).collect();
-        Self { by, selection, labels, cells, jobs: Vec::new(), nodes: Nodes::default() }
+        Self { by, selection, labels, cells, jobs: Arc::default(), nodes: Arc::default() }
     }
 
     /// What the matrix shows of a pair in a unit.
@@ -252,7 +253,7 @@ impl Matrix {
             let cells = own.map(|(&(src, dst), cell)| ((src - first, dst.saturating_sub(first)), *cell)).collect();
             let job = labels.first().and_then(Label::job);
             let labels = labels.iter().map(Label::of_one_job).collect();
-            let (jobs, nodes) = (self.jobs.clone(), self.nodes.clone());
+            let (jobs, nodes) = (Arc::clone(&self.jobs), Arc::clone(&self.nodes));
             parts.push((job, Self { labels, cells, jobs, nodes, ..*self }));
             first = end;
         }
@@ -308,7 +309,7 @@ pub fn matrix(profile: &Profile, by: By, selection: Selection) -> Matrix {
     let matrix = Matrix::of(by, selection, &cells);
     match by {
         By::Endpoint => matrix,
-        By::Rank => Matrix { jobs: profile.jobs.clone(), nodes: Nodes::of(profile), ..matrix },
+        By::Rank => Matrix { jobs: profile.jobs.as_slice().into(), nodes: Arc::new(Nodes::of(profile)), ..matrix },
     }
 }
 

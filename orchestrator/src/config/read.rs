@@ -2,7 +2,7 @@
 
 use super::{Config, ConfigError, check};
 use crate::folder::Folder;
-use std::fs;
+use crate::text;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(super) struct Wrong {
 impl Config {
     /// Reads the file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text = text::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
 

@@ -10,8 +10,8 @@ use crate::capture::Counted;
 use crate::fabric::NodePort;
 use crate::guid;
 use crate::name::{self, NameError};
+use crate::text;
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The highest LID of a port; those above are of multicast groups.
@@ -250,7 +250,7 @@ pub struct Manifest {
 impl Manifest {
     /// Reads a manifest; the paths of its captures become those as seen from here.
     pub fn read(path: &Path) -> Result<Self, ManifestError> {
-        let text = fs::read_to_string(path).map_err(|source| ManifestError::Read { path: path.to_owned(), source })?;
+        let text = text::read(path).map_err(|source| ManifestError::Read { path: path.to_owned(), source })?;
         let mut manifest: Self =
             serde_json::from_str(&text).map_err(|source| ManifestError::Format { path: path.to_owned(), source })?;
         if manifest.version != VERSION {
@@ -283,6 +283,7 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const PORT: &str = r#"{"version": 1, "job_id": 1, "ports": [
         {"node": "n001", "port_guid": "0x10", "lid": 49152, "lmc": 0, "leaf_guid": 3, "leaf_port": 1}]}"#;

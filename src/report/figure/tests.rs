@@ -6,13 +6,14 @@ mod latency;
 use super::series::Series;
 use super::*;
 use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Repeats, SizeRow, TimelineRow, Traffic};
-use crate::model::{Kind, Nodes, Profile, SizeClass, SizeOf, SizeSums};
+use crate::model::{Kind, Profile, SizeClass, SizeOf, SizeSums};
 use crate::report::By;
 use crate::report::Label;
 use crate::report::matrix::{Cell, Selection};
 use crate::report::timeline::TimelineBin;
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn endpoint(lid: u16, name: Option<&str>) -> Label {
     Label::Endpoint(lid.to_string().parse().unwrap(), name.map(str::to_owned))
@@ -31,7 +32,7 @@ fn bytes(mpi_bytes: u64) -> Cell {
 
 fn matrix(labels: Vec<Label>, cells: &[((u32, u32), Cell)]) -> Matrix {
     let cells: BTreeMap<_, _> = cells.iter().copied().collect();
-    Matrix { by: By::Rank, selection: Selection::P2p, labels, cells, jobs: Vec::new(), nodes: Nodes::default() }
+    Matrix { by: By::Rank, selection: Selection::P2p, labels, cells, jobs: Arc::default(), nodes: Arc::default() }
 }
 
 fn matrix_svg(matrix: &Matrix, unit: Unit) -> Result<String, ReportError> {
