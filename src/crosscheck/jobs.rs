@@ -5,7 +5,7 @@
 //! only the user knows.
 
 use super::{Crosscheck, CrosscheckError, Pair, RankSums, Verdict};
-use crate::model::Profile;
+use crate::model::{Profile, ranges};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -37,12 +37,8 @@ pub(super) fn compare(
         (0, Some(error)) => Err(error),
         (0, None) => Err(CrosscheckError::NoRanks),
         (1, _) => Ok(results.swap_remove(0)),
-        _ => Err(CrosscheckError::SeveralJobs { jobs: list(&best) }),
+        _ => Err(CrosscheckError::SeveralJobs { jobs: ranges(best) }),
     }
-}
-
-fn list(jobs: &BTreeSet<u32>) -> String {
-    jobs.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// How much trace and wire have in common, less what the wire has beyond; then how few pairs

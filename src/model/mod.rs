@@ -43,7 +43,7 @@ pub use profile::Profile;
 pub use rank_index::{ConnectionRanks, JobRank, RankIndex};
 pub use restrict::UnknownJob;
 pub use sample::Sample;
-pub use show::{duration, printable, quoted};
+pub use show::{duration, printable, quoted, ranges};
 pub use sizes::{SizeOf, SizeSums, Sizes};
 pub use stamps::Stamps;
 pub use streams::{StreamSums, Streams};

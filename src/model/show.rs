@@ -13,6 +13,24 @@ pub fn duration(ns: i64) -> String {
     format!("{ns} ns")
 }
 
+/// Ascending numbers, with runs as ranges: `1-3, 7`.
+#[must_use]
+pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let shown = runs.iter().map(|(first, last)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}-{last}"),
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
 /// A text that someone else wrote, without what a terminal would obey: control characters, and those that turn the direction of writing, as `\u{1b}`.
 #[must_use]
 pub fn printable(text: &str) -> String {
@@ -37,6 +55,13 @@ pub fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_of_numbers_are_ranges() {
+        assert_eq!(ranges([]), "");
+        assert_eq!(ranges([4]), "4");
+        assert_eq!(ranges([1, 2, 4, 5, 6, u32::MAX]), "1, 2, 4-6, 4294967295");
+    }
 
     #[test]
     fn terminals_are_not_given_orders() {

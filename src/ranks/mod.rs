@@ -33,7 +33,7 @@ pub use pairs::{Evidence, Pairs, named, pair};
 
 use crate::model::profile::{CmRow, CoverageState, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Introduction, Kind, NcclProcesses, QueuePair, Wireup};
+use crate::model::{Introduction, Kind, NcclProcesses, QueuePair, Wireup, ranges};
 use cm::Exchange;
 use component::{Component, Rank};
 use ibscope_parsers::Endpoint;
@@ -118,26 +118,25 @@ pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
 
 /// Says which jobs may be one, or several; what their pairs have sent is unknown then.
 fn mark_doubts(doubts: &BTreeMap<u32, Doubts>, identified: &mut Identified) {
-    let numbers = |of: fn(&Doubts) -> bool| -> Vec<String> {
-        doubts.iter().filter(|(_, doubts)| of(doubts)).map(|(number, _)| number.to_string()).collect()
+    let mut note = |of: fn(&Doubts) -> bool, what: &str| {
+        let jobs: Vec<u32> = doubts.iter().filter(|(_, doubts)| of(doubts)).map(|(job, _)| *job).collect();
+        if !jobs.is_empty() {
+            let plural = if jobs.len() == 1 { "" } else { "s" };
+            identified.notes.push(format!("job{plural} {}: {what}", ranges(jobs)));
+        }
     };
-    let parts = numbers(|doubts| doubts.part);
-    let shared = "at other ports at the same time, and no connection messages tell them apart: they may be one job on several ports; capture from the start";
-    match &parts[..] {
-        [] => {}
-        [only] => identified.notes.push(format!("ranks of job {only} are also named {shared}")),
-        _ => identified.notes.push(format!("jobs {} have the same ranks {shared}", parts.join(", "))),
-    }
-    for number in numbers(|doubts| doubts.several) {
-        identified.notes.push(format!(
-            "job {number} is one by ranks that fit: no connection messages show that its connections are of one job, and it may be several; capture from the start"
-        ));
-    }
-    for number in numbers(|doubts| doubts.processes) {
-        identified.notes.push(format!(
-            "job {number} is one by its ports: the memory that its messages write to does not look like that of one process at each port, and it may be several; capture one job at a time"
-        ));
-    }
+    note(
+        |doubts| doubts.part,
+        "the same ranks appear at other ports at the same time, and no connection message separates them, so they may be one job on several ports; capture from the start of the job",
+    );
+    note(
+        |doubts| doubts.several,
+        "identified by consistent ranks only; no connection message shows that all connections belong to one job, so it may be several jobs; capture from the start of the job",
+    );
+    note(
+        |doubts| doubts.processes,
+        "identified by its ports only; the memory that its messages write to does not look like that of one process per port, so it may be several jobs; capture one job at a time",
+    );
     for (coverage, job) in identified.coverage.iter_mut().zip(&identified.job_of) {
         if job.is_some_and(|job| doubts.contains_key(&job)) {
             coverage.state = coverage.state.max(CoverageState::Unknown);

@@ -172,10 +172,19 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
 
 /// The profile says that a job may be several, and that what its connections hold of it is unknown.
 fn says_that_it_may_be_several(profile: &Profile, label: JobLabel) -> bool {
-    let start = format!("job {label} ");
     let mut own = profile.connections.iter().filter(|row| row.job == Some(label));
-    profile.notes.iter().any(|note| note.starts_with(&start) && note.contains("it may be several"))
+    profile.notes.iter().any(|note| note.contains("it may be several jobs") && is_about(note, label))
         && own.all(|row| row.coverage.state == CoverageState::Unknown)
+}
+
+/// The note begins with the job, or with ranges of jobs that hold it: `jobs 2, 5-9: ...`.
+fn is_about(note: &str, label: JobLabel) -> bool {
+    let jobs = note.split_once(':').map_or("", |(jobs, _)| jobs).trim_start_matches("jobs").trim_start_matches("job");
+    jobs.split(',').any(|range| {
+        let range = range.trim();
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        first.parse().is_ok_and(|first| label >= first) && last.parse().is_ok_and(|last| label <= last)
+    })
 }
 
 fn pairs(src: &BTreeSet<Owner>, dst: &BTreeSet<Owner>) -> Vec<Pair> {

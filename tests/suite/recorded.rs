@@ -271,7 +271,7 @@ fn jobs_that_may_be_one_on_two_rails_say_so() {
     let names = names.map(|(lid, name)| (Endpoint::from_lid(Lid(lid)), name.to_owned())).into();
     let named = analyzed(&Options { names, ..late });
     assert_eq!(named.jobs.len(), 1, "{:?}", named.notes);
-    assert!(named.notes.iter().any(|note| note.contains("it may be several")), "{:?}", named.notes);
+    assert!(named.notes.iter().any(|note| note.contains("it may be several jobs")), "{:?}", named.notes);
     let sums = |profile: &Profile| matrix::matrix(profile, By::Rank, Selection::P2p).total().messages;
     assert_eq!(sums(&named), sums(&unnamed));
 }
