@@ -30,12 +30,12 @@ mod timing;
 mod waiting;
 
 pub use cm::connection_management;
-pub use rails::settle_shares;
+pub use rails::assign_shares;
 
 use crate::model::health::Observed;
 use crate::model::{
-    ConnectionKey, Continuity, CtsQueue, HashMap, Introduction, Kind, Missing, MpiMessage, Packet, PacketRecord, Paged,
-    RawMessage, Seeded, Seen, Start, Timing, Turn, Verb, Wireup, constant_hash,
+    ConnectionEnd, ConnectionKey, Continuity, CtsQueue, HashMap, Introduction, Kind, Missing, MpiMessage, Packet,
+    PacketRecord, Paged, RawMessage, Seeded, Seen, Start, Timing, Turn, Verb, Wireup, constant_hash,
 };
 use assembly::Assembly;
 use echoes::Echoes;
@@ -43,12 +43,11 @@ use envelopes::Envelopes;
 use hashbrown::HashTable;
 use health::Health;
 use ibscope_parsers::ib::{Opcode, Service};
-use ibscope_parsers::{Endpoint, Qpn};
+use ibscope_parsers::Endpoint;
 use ledger::Ledger;
 use messages::Messages;
 use nccl::Nccl;
 use pairing::Pairing;
-use serde::{Deserialize, Serialize};
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
 use timing::{Clock, Sights};
@@ -107,23 +106,6 @@ pub struct Tracker {
     cts_queues: Vec<CtsQueue>,
     /// Messages given up before connections were.
     evicted: u64,
-}
-
-/// What is left to say of a connection when its input has ended.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ConnectionEnd {
-    /// The connection.
-    pub key: ConnectionKey,
-    /// Messages of which something is missing.
-    pub missing: Missing,
-    /// What sequence numbers show to be missing; counts of seen packets are not filled in here.
-    pub continuity: Continuity,
-    /// Its ledgers overflowed.
-    pub overflowed: bool,
-    /// Votes of answers for the sender's queue pair, by PSN and by repeated request numbers.
-    pub partners: [Vec<(Qpn, u64)>; 2],
-    /// What went wrong, if anything did.
-    pub health: Option<Box<Observed>>,
 }
 
 /// What every packet needs of its connection.

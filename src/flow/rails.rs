@@ -46,7 +46,7 @@ impl Role {
 }
 
 /// Takes the messages of those connections that do not count them, and gives evidence of the processes that queue pairs belong to.
-pub fn settle_shares(connections: &mut [Box<ConnectionTotals>], queues: &[CtsQueue]) -> NcclProcesses {
+pub fn assign_shares(connections: &mut [Box<ConnectionTotals>], queues: &[CtsQueue]) -> NcclProcesses {
     let queues = merged(queues);
     let rings = Rings::of(&queues);
     let mut of_path: BTreeMap<Path, (usize, Shares)> = BTreeMap::new();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     fn same(queues: &[CtsQueue]) -> Vec<SameProcess> {
-        settle_shares(&mut [], queues).same
+        assign_shares(&mut [], queues).same
     }
 
     #[test]
@@ -348,7 +348,7 @@ mod tests {
         let to = |qpn: u32, other: CtsQueue| CtsQueue { to: queue_pair(17, qpn), ..other };
         let overlapping = |other: CtsQueue| {
             let queues = [to(0x10, queue(18, 17, 1, 0, &[0x20])), to(0x11, other)];
-            settle_shares(&mut [], &queues).overlapping.into_iter().collect::<Vec<_>>()
+            assign_shares(&mut [], &queues).overlapping.into_iter().collect::<Vec<_>>()
         };
         let both = [(queue_pair(17, 0x10), queue_pair(17, 0x11))];
         assert_eq!(overlapping(queue(18, 17, 1, 0, &[0x21])), both);

@@ -49,6 +49,6 @@ pub use stamps::Stamps;
 pub use streams::{StreamSums, Streams};
 pub use timing::{Claim, Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
-    ConnectionKey, Continuity, CtsQueue, Introduction, Missing, MpiMessage, NcclProcesses, QueuePair, SameProcess,
-    Seen, Start, Sums, Turn, Wireup, clear_favourite,
+    ConnectionEnd, ConnectionKey, Continuity, CtsQueue, Introduction, Missing, MpiMessage, NcclProcesses, QueuePair,
+    SameProcess, Seen, Start, Sums, Turn, Wireup, clear_favourite,
 };

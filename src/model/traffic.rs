@@ -1,6 +1,6 @@
 //! Connections, what was seen of them, and the sums over them.
 
-use super::health::BriefHealth;
+use super::health::{BriefHealth, Observed};
 use super::profile::{Repeats, Traffic};
 use super::{Claim, Few, Kind, Recorder, SizeOf, Sizes, Streams, TimingKey};
 use ibscope_parsers::ib::{Opcode, Service};
@@ -462,7 +462,39 @@ impl Continuity {
     }
 }
 
-/// All that one connection's packets add up to, mirror copies and files settled, MPI not yet.
+/// What the tracker reports of a connection at the end of its input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ConnectionEnd {
+    /// The connection.
+    pub key: ConnectionKey,
+    /// Messages of which packets are missing.
+    pub missing: Missing,
+    /// Gaps that sequence numbers show; the reduction fills in the counts of observed packets.
+    pub continuity: Continuity,
+    /// The ledgers overflowed.
+    pub overflowed: bool,
+    /// Votes of responses for the sender's queue pair: by PSN, and by repeated request numbers.
+    pub partners: [Vec<(Qpn, u64)>; 2],
+    /// Health events, if there were any.
+    pub health: Option<Box<Observed>>,
+}
+
+impl ConnectionEnd {
+    /// The end of a connection of which nothing is known but its packets.
+    #[must_use]
+    pub fn new(key: ConnectionKey) -> Self {
+        Self {
+            key,
+            missing: Missing::default(),
+            continuity: Continuity::default(),
+            overflowed: false,
+            partners: [Vec::new(), Vec::new()],
+            health: None,
+        }
+    }
+}
+
+/// The sums of one connection over all inputs, without mirror copies; the library is not yet known.
 #[derive(Clone, Debug)]
 pub struct ConnectionTotals {
     /// The connection.

@@ -4,19 +4,19 @@ use super::admission::admit;
 use super::align::{self, Read, Transits};
 use super::bounds::Bounds;
 use super::conclude::{Finished, conclude};
-use super::ending::{Ended, InputEnd, SHARDS, ShardEnd, drawn_room};
 use super::merge;
 use super::parts::{self, Head, Rest};
+use super::readout::{InputReadout, Readout, SHARDS, ShardReadout, drawn_room};
 use super::seam::Seam;
 use super::spares::Spares;
 use super::spill::{Spill, SpillFile};
 use super::{Error, Options, cut, decode_options, pool};
 use crate::align::Sights;
 use crate::decode::{self, Decoded};
-use crate::flow::{self, ConnectionEnd, Depth, Events, Tracker};
+use crate::flow::{self, Depth, Events, Tracker};
 use crate::input::{self, Capture, Ending, Feed, Piece, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{Coverage, Kind, Live, Packet, Packets, Profile, Sample, Stamps};
+use crate::model::{ConnectionEnd, Coverage, Kind, Live, Packet, Packets, Profile, Sample, Stamps};
 use crate::reduce::{self, Accumulator, Passage};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -110,9 +110,9 @@ pub(super) fn run(
     }
     let drawn_meanwhile = analysis.sights.take();
     pool.install(|| {
-        let mut ended = analysis.end();
+        let mut readout = analysis.end();
         let parts = options.keep_parts.then(|| {
-            ended.level();
+            readout.level();
             let mut rests: Vec<Rest> = Vec::new();
             let origins = paths.iter().zip(&aligned.clocks).zip(sights).zip(ending_notes);
             for (((path, clock), sights), note) in origins {
@@ -127,11 +127,11 @@ pub(super) fn run(
                 });
             }
             parts::level(&mut rests);
-            parts::write(&Head::new(&inputs, options), &rests, &ended)
+            parts::write(&Head::new(&inputs, options), &rests, &readout)
         });
         let transits = align::transits(aligned, options, window_ns);
         let is_cut = inputs.iter().any(|input| input.interrupted);
-        let mut finished = match conclude(ended, inputs, notes, transits, options) {
+        let mut finished = match conclude(readout, inputs, notes, transits, options) {
             Err(Error::NoInfiniband { .. }) if is_cut => return Err(Error::Interrupted),
             finished => finished?,
         };
@@ -352,8 +352,8 @@ impl Analysis {
         conclude(self.end(), inputs, notes, transits, options)
     }
 
-    /// What is left of all inputs when they have been read.
-    pub(super) fn end(mut self) -> Ended {
+    /// Reads out the trackers of all inputs.
+    pub(super) fn end(mut self) -> Readout {
         let ends: Vec<Vec<Vec<ConnectionEnd>>> =
             self.inputs.par_iter_mut().map(|input| input.shards.par_iter_mut().map(Shard::finish).collect()).collect();
         // The last messages may have added cells, and the last round left some that join: the width must not depend on where rounds ended.
@@ -363,13 +363,14 @@ impl Analysis {
         for (coverage, first) in coverages.iter().zip(&self.first_of_stream) {
             streams[*first].merge(coverage);
         }
-        let end = |((input, ends), (coverage, stream)): ((InputState, Vec<Vec<ConnectionEnd>>), Coverages)| InputEnd {
-            coverage,
-            times_ns: stream.first_time_ns.zip(stream.last_time_ns),
-            shards: input.shards.into_iter().zip(ends).map(|(shard, ends)| shard.end(ends)).collect(),
-        };
+        let end =
+            |((input, ends), (coverage, stream)): ((InputState, Vec<Vec<ConnectionEnd>>), Coverages)| InputReadout {
+                coverage,
+                times_ns: stream.first_time_ns.zip(stream.last_time_ns),
+                shards: input.shards.into_iter().zip(ends).map(|(shard, ends)| shard.end(ends)).collect(),
+            };
         let inputs = self.inputs.into_iter().zip(ends).zip(coverages.into_iter().zip(streams)).map(end).collect();
-        Ended { inputs, bounds: self.bounds }
+        Readout { inputs, bounds: self.bounds }
     }
 }
 
@@ -509,8 +510,8 @@ impl Shard {
         ends
     }
 
-    fn end(self, connections: Vec<ConnectionEnd>) -> ShardEnd {
-        ShardEnd {
+    fn end(self, connections: Vec<ConnectionEnd>) -> ShardReadout {
+        ShardReadout {
             connections,
             evicted: self.tracker.evicted(),
             wireups: self.tracker.wireups().to_vec(),

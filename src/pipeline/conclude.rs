@@ -1,18 +1,22 @@
-//! What was read -> profile: mirror copies and inputs settled, libraries believed, ranks learnt.
+//! The end of an analysis: from the readout of all inputs to the profile.
 //!
-//! Everything that is decided is decided here, from what the inputs have left (`ending`), so that inputs that were read together and inputs that
-//! were read apart and merged come to the same.
+//! [`conclude`] takes five steps: it combines the inputs (chooses observation points and removes mirror copies), adds up
+//! the coverage, detects libraries and ranks, collects the notes, and fills the profile. Invariant: nothing is decided
+//! before all inputs are read, so one analysis of all files and a merge of partial profiles give the same result.
 
 use super::align::{self, Transits};
-use super::ending::{Ended, SHARDS, ShardEnd};
+use super::bounds::Bounds;
 use super::fill::fill;
+use super::readout::{InputReadout, Readout, SHARDS, ShardReadout};
 use super::spill::Spill;
 use super::{Error, Options, left_out};
-use crate::flow::{self, ConnectionEnd};
+use crate::flow;
 use crate::model::profile::{CmRow, CoverageState, Input, JobRow};
-use crate::model::{ConnectionKey, Coverage, Marks, Missing, Profile, printable};
-use crate::ranks::{self, Detection, Witnesses};
-use crate::reduce::{Accumulator, Drawn, Ending, Settling, Share, Untimed};
+use crate::model::{
+    ConnectionEnd, ConnectionKey, Coverage, CtsQueue, Introduction, Marks, NcclProcesses, Profile, Wireup, printable,
+};
+use crate::ranks::{self, Detection, Identified, Pairs, Witnesses};
+use crate::reduce::{Accumulator, CombinedTotals, Combiner, ConnectionSums, Drawn, Untimed};
 use ibscope_parsers::Endpoint;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,169 +29,244 @@ pub(super) struct Finished {
     pub(super) spills: Vec<(Vec<Option<u32>>, Spill)>,
 }
 
-/// What one tracker of an input has left to be settled.
-struct Unsettled {
-    input: usize,
-    keeps_vcrc: bool,
-    connections: Vec<ConnectionEnd>,
-    sums: Accumulator,
-}
-
-impl Unsettled {
-    /// Adds it to the share of its input.
-    fn share(self, shares: &mut [Share]) {
-        let Some(share) = shares.get_mut(self.input) else { return };
-        for (end, sums) in self.connections.into_iter().zip(self.sums.finish()) {
-            let ConnectionEnd { key, missing, continuity, overflowed, partners, mut health } = end;
-            if !self.keeps_vcrc {
-                health.iter_mut().for_each(|health| health.forget(Marks::VCRC_BAD));
-            }
-            let missing = (missing != Missing::default()).then(|| Box::new(missing));
-            share.add(key, sums, Ending { missing, continuity, overflowed, partners, health });
-        }
-    }
-}
-
-/// Concludes an analysis: `inputs` are what was read, `notes` what is to be said of them already.
+/// Concludes an analysis: `inputs` are the captures, `notes` those of reading and of clocks.
 pub(super) fn conclude(
-    ended: Ended,
+    readout: Readout,
     mut inputs: Vec<Input>,
     mut notes: Vec<String>,
     transits: Vec<Transits>,
     options: &Options,
 ) -> Result<Finished, Error> {
-    let Ended { inputs: ends, bounds } = ended;
-    let mut coverage = Coverage::default();
-    let mut cm = Vec::new();
-    let mut cm_lost = 0;
-    let (mut wireups, mut introductions, mut cts_queues) = (Vec::new(), Vec::new(), Vec::new());
-    let mut settling = Settling::default();
-    let mut shards: Vec<Vec<Unsettled>> = (0..SHARDS).map(|_| Vec::new()).collect();
-    let mut spills: Vec<(usize, Vec<ConnectionKey>, Spill)> = Vec::new();
-    let mut drawn: Vec<Vec<Drawn>> = (0..SHARDS).map(|_| Vec::new()).collect();
-    for (index, (end, input)) in ends.into_iter().zip(&mut inputs).enumerate() {
-        input.coverage = end.coverage;
-        // Some adapters do not keep the VCRC of what they mirror; it says nothing then.
-        let keeps_vcrc = input.coverage.vcrc_ok >= input.coverage.vcrc_bad;
-        if !keeps_vcrc {
-            let (vcrc_ok, vcrc_bad) = (&mut input.coverage.vcrc_ok, &mut input.coverage.vcrc_bad);
-            notes.push(format!(
-                "{}: the VCRC of {vcrc_bad} of {} packets does not fit: it was not kept by what mirrored or captured them, and is not counted",
-                input.name,
-                *vcrc_ok + *vcrc_bad
-            ));
-            (*vcrc_ok, *vcrc_bad) = (0, 0);
+    let Readout { inputs: readouts, bounds } = readout;
+    notes.extend(inputs.iter_mut().zip(&readouts).filter_map(|(input, readout)| count_records(input, readout)));
+    let (combined, mut rest) = combine(readouts, transits);
+
+    let mut coverage = sum_coverage(&mut inputs, &combined);
+    // A part may hold nothing: the others have it.
+    if coverage.infiniband == 0 && coverage.outside_window == 0 && !options.keep_parts {
+        return Err(no_infiniband(&coverage));
+    }
+
+    let (mut identified, paired) = identify(&combined, &mut rest, options);
+    mark_coverage_unknown(&mut identified, &coverage);
+    count_missing(&mut coverage, &combined, &identified.detection, rest.messages_evicted);
+
+    notes.extend(notes_of(&combined, &rest, &coverage, &bounds, options));
+    // The user's rank map is the answer to what the notes of the identification ask for.
+    notes.extend(identified.notes.iter().filter(|_| options.rankmap.is_none()).cloned());
+
+    let spills = rest.spills.into_iter().map(|(input, keys, spill)| (rows(&combined, input, &keys), spill)).collect();
+    let mut profile = empty_profile(inputs, coverage, &notes, &bounds, options);
+    profile.cm = rest.cm;
+    fill_profile(&mut profile, combined, &identified, &paired, options);
+    Ok(Finished { profile, detection: identified.detection, spills })
+}
+
+/// What the shards of all inputs hold beside the sums of their connections.
+#[derive(Default)]
+struct ShardExtras {
+    cm: Vec<CmRow>,
+    cm_lost: u64,
+    messages_evicted: u64,
+    wireups: Vec<Wireup>,
+    introductions: Vec<Introduction>,
+    cts_queues: Vec<CtsQueue>,
+    /// NCCL's processes, as their queues show them.
+    nccl: NcclProcesses,
+    /// Messages that two inputs observed and whose times cannot be given.
+    untimed: Untimed,
+    /// Per shard: messages that other inputs may have observed too.
+    samples: Vec<Vec<Drawn>>,
+    /// Index of the input, its connections by number, and its single messages.
+    spills: Vec<(usize, Vec<ConnectionKey>, Spill)>,
+}
+
+impl ShardExtras {
+    /// Takes what one shard of an input holds, and returns its connections with their sums.
+    fn take(&mut self, input: usize, shard: usize, of: ShardReadout) -> (Vec<ConnectionEnd>, Accumulator) {
+        let keys = of.keys();
+        if let Some(sample) = of.drawn {
+            self.samples[shard].push(Drawn { input, keys: keys.clone(), sample });
         }
-        settling.input(end.times_ns, end.shards.iter().flat_map(ShardEnd::sums));
-        for ((shard, drawn), unsettled) in end.shards.into_iter().zip(&mut drawn).zip(&mut shards) {
-            let keys = shard.keys();
-            drawn.extend(shard.drawn.map(|sample| Drawn { input: index, keys: keys.clone(), sample }));
-            cm.extend(shard.cm);
-            cm_lost += shard.cm_lost;
-            coverage.messages_evicted += shard.evicted;
-            wireups.extend(shard.wireups);
-            introductions.extend(shard.introductions);
-            input.coverage.introductions_left_out += shard.introductions_left_out;
-            cts_queues.extend(shard.cts_queues);
-            spills.extend(shard.spill.map(|spill| (index, keys, spill)));
-            unsettled.push(Unsettled { input: index, keeps_vcrc, connections: shard.connections, sums: shard.sums });
+        self.cm.extend(of.cm);
+        self.cm_lost += of.cm_lost;
+        self.messages_evicted += of.evicted;
+        self.wireups.extend(of.wireups);
+        self.introductions.extend(of.introductions);
+        self.cts_queues.extend(of.cts_queues);
+        self.spills.extend(of.spill.map(|spill| (input, keys, spill)));
+        (of.connections, of.sums)
+    }
+}
+
+/// Adds the counts of an input's records. Returns a note where its VCRCs mean nothing: some adapters do not keep the VCRC
+/// of what they mirror.
+fn count_records(input: &mut Input, readout: &InputReadout) -> Option<String> {
+    input.coverage = readout.coverage.clone();
+    input.coverage.introductions_left_out +=
+        readout.shards.iter().map(|shard| shard.introductions_left_out).sum::<u64>();
+    if keeps_vcrc(&readout.coverage) {
+        return None;
+    }
+    let (vcrc_ok, vcrc_bad) = (readout.coverage.vcrc_ok, readout.coverage.vcrc_bad);
+    (input.coverage.vcrc_ok, input.coverage.vcrc_bad) = (0, 0);
+    Some(format!(
+        "{}: the VCRC of {vcrc_bad} of {} packets is wrong: the device that mirrored or captured them does not keep it, so no VCRC is counted",
+        input.name,
+        vcrc_ok + vcrc_bad
+    ))
+}
+
+const fn keeps_vcrc(coverage: &Coverage) -> bool {
+    coverage.vcrc_ok >= coverage.vcrc_bad
+}
+
+/// Step 1: chooses the observation points, removes mirror copies, and adds the times that need several inputs.
+fn combine(readouts: Vec<InputReadout>, transits: Vec<Transits>) -> (CombinedTotals, ShardExtras) {
+    let mut rest = ShardExtras { samples: (0..SHARDS).map(|_| Vec::new()).collect(), ..ShardExtras::default() };
+    let mut combiner = Combiner::default();
+    let mut shards: Vec<Vec<(bool, Vec<ConnectionEnd>, Accumulator)>> = (0..SHARDS).map(|_| Vec::new()).collect();
+    for (index, readout) in readouts.into_iter().enumerate() {
+        let keeps_vcrc = keeps_vcrc(&readout.coverage);
+        combiner.input(readout.times_ns, readout.shards.iter().flat_map(ShardReadout::sums));
+        for ((number, own), shard) in shards.iter_mut().enumerate().zip(readout.shards) {
+            let (connections, sums) = rest.take(index, number, shard);
+            own.push((keeps_vcrc, connections, sums));
         }
     }
-    let shard = |unsettled: Vec<Unsettled>| {
-        let mut shares: Vec<Share> = inputs.iter().map(|_| Share::default()).collect();
-        unsettled.into_iter().for_each(|unsettled| unsettled.share(&mut shares));
-        settling.shard(shares)
+    let shard = |inputs: Vec<(bool, Vec<ConnectionEnd>, Accumulator)>| {
+        combiner
+            .shard(inputs.into_iter().map(|(keeps_vcrc, ends, sums)| connection_sums(keeps_vcrc, ends, sums)).collect())
     };
     let shards = shards.into_par_iter().map(shard).collect();
-    let mut settled = settling.finish(shards);
-    let nccl = flow::settle_shares(&mut settled.connections, &cts_queues);
-    align::add(&mut settled.connections, transits);
-    let mut untimed = Untimed::default();
-    for drawn in drawn {
-        let shard = settled.join(drawn);
-        untimed.unclear += shard.unclear;
-        untimed.backwards += shard.backwards;
+    let mut combined = combiner.finish(shards);
+    rest.nccl = flow::assign_shares(&mut combined.connections, &rest.cts_queues);
+    align::add(&mut combined.connections, transits);
+    for samples in std::mem::take(&mut rest.samples) {
+        rest.untimed += combined.join(samples);
     }
-    for (input, copies) in inputs.iter_mut().zip(&settled.inputs) {
+    (combined, rest)
+}
+
+/// The connections of a shard with their sums.
+fn connection_sums(keeps_vcrc: bool, ends: Vec<ConnectionEnd>, sums: Accumulator) -> Vec<ConnectionSums> {
+    let with_sums = ends.into_iter().zip(sums.finish()).map(|(mut end, sums)| {
+        if !keeps_vcrc {
+            end.health.iter_mut().for_each(|health| health.forget(Marks::VCRC_BAD));
+        }
+        Box::new((end, sums))
+    });
+    with_sums.collect()
+}
+
+/// Step 2: the coverage of each input and of all.
+fn sum_coverage(inputs: &mut [Input], combined: &CombinedTotals) -> Coverage {
+    let mut coverage = Coverage::default();
+    for (input, copies) in inputs.iter_mut().zip(&combined.inputs) {
         input.coverage.mirror_copies = copies.mirror_copies;
         input.coverage.missing_packets = copies.missing_packets;
         input.pairs_seen_once = copies.pairs_seen_once;
         input.pairs_seen_twice = copies.pairs_seen_twice;
         coverage.merge(&input.coverage);
     }
-    coverage.window_overflows = settled.window_overflows;
-    // A part may hold nothing: the others have it.
-    if coverage.infiniband == 0 && coverage.outside_window == 0 && !options.keep_parts {
-        return Err(no_infiniband(&coverage));
-    }
-    notes.extend(bounds.notes());
-    notes.extend(left_out::notes(&coverage, cm_lost, options));
-    if !options.read_payload {
-        notes.push(
-            "payload was not looked at (--no-payload): no MPI messages, ranks or connection management messages"
-                .to_owned(),
-        );
-    }
-    if settled.continued > 0 {
-        notes.push(format!(
-            "{} connections go on from one input to the next: a message that lies across the end of a file is incomplete, and a packet that \
-             is sent again after it counts as new",
-            settled.continued
-        ));
-    }
-    if settled.left_out > 0 {
-        notes.push(format!(
-            "the inputs overlap in part: of {} connections only the input with most of their packets counts, and packets that another one \
-             alone holds do not",
-            settled.left_out
-        ));
-    }
-    if untimed.unclear + untimed.backwards > 0 {
-        notes.push(format!(
-            "of {} MPI messages that two inputs have seen it cannot be told how long they took: the clocks of the inputs differ by more than that",
-            untimed.unclear + untimed.backwards
-        ));
-    }
-    cm.sort_by_key(cm_order);
+    coverage.window_overflows = combined.window_overflows;
+    coverage
+}
+
+/// Step 3: libraries, jobs and ranks.
+fn identify(combined: &CombinedTotals, rest: &mut ShardExtras, options: &Options) -> (Identified, Pairs) {
+    rest.cm.sort_by_key(cm_order);
     // Copies of one message, from mirrors and from several inputs, differ in time only.
-    cm.dedup_by(|a, b| cm_identity(a) == cm_identity(b));
-    cm.sort_by_key(|row| row.time_ns);
-    ranks::keep_agreed(&mut cm);
-    let named = ranks::named(&settled.connections, &wireups);
-    let is_window = options.from.is_some() || options.to.is_some();
+    rest.cm.dedup_by(|a, b| cm_identity(a) == cm_identity(b));
+    rest.cm.sort_by_key(|row| row.time_ns);
+    ranks::keep_agreed(&mut rest.cm);
+    let named = ranks::named(&combined.connections, &rest.wireups);
     let witnesses = Witnesses {
-        connections: &settled.connections,
-        cm: &cm,
-        wireups: &wireups,
+        connections: &combined.connections,
+        cm: &rest.cm,
+        wireups: &rest.wireups,
         named: &named,
-        introductions: &introductions,
-        is_window,
+        introductions: &rest.introductions,
+        is_window: options.is_window(),
         names: &options.names,
-        nccl: &nccl,
+        nccl: &rest.nccl,
     };
     let paired = ranks::pair(&witnesses);
-    let mut identified = ranks::identify(&witnesses, &paired);
+    (ranks::identify(&witnesses, &paired), paired)
+}
+
+/// Marks the coverage of all pairs as unknown where packets were left out: whose packets these are is not known.
+fn mark_coverage_unknown(identified: &mut Identified, coverage: &Coverage) {
     if coverage.not_followed + coverage.seam_left_out > 0 {
-        // Whose packets these are is not known.
         identified.coverage.iter_mut().for_each(|own| own.state = own.state.max(CoverageState::Unknown));
     }
-    for connection in &settled.connections {
+}
+
+/// Adds to the coverage the messages of which packets are missing.
+fn count_missing(coverage: &mut Coverage, combined: &CombinedTotals, detection: &Detection, evicted: u64) {
+    coverage.messages_evicted += evicted;
+    for connection in &combined.connections {
         let Some(missing) = connection.missing.as_deref() else { continue };
         coverage.messages_with_gaps += missing.with_gaps;
         coverage.messages_without_start += missing.without_start;
         coverage.messages_evicted += missing.evicted;
-        // What looks like MPI and is not believed has lost no MPI message.
-        if identified.detection.form(&connection.key).is_some() {
+        // A connection that merely looks like MPI has lost no MPI message.
+        if detection.form(&connection.key).is_some() {
             coverage.mpi_incomplete += missing.mpi_incomplete;
             coverage.mpi_cut += missing.mpi_cut;
         }
     }
-    // The user's rank map is the answer to what they ask for.
-    if options.rankmap.is_none() {
-        notes.extend(identified.notes.iter().cloned());
+}
+
+/// Step 4: what the reader must know.
+fn notes_of(
+    combined: &CombinedTotals,
+    rest: &ShardExtras,
+    coverage: &Coverage,
+    bounds: &Bounds,
+    options: &Options,
+) -> Vec<String> {
+    let mut notes = bounds.notes();
+    notes.extend(left_out::notes(coverage, rest.cm_lost, options));
+    if !options.read_payload {
+        notes.push(
+            "--no-payload: the payload was not read, so there are no MPI messages, ranks or connection messages"
+                .to_owned(),
+        );
     }
+    if combined.continued > 0 {
+        notes.push(format!(
+            "{} connections continue from one input to the next: a message that spans the end of a file is incomplete, and a packet \
+             that is retransmitted after the end counts as new",
+            combined.continued
+        ));
+    }
+    if combined.left_out > 0 {
+        notes.push(format!(
+            "the inputs overlap in part: of {} connections only the input with most of their packets counts; packets that only \
+             another input holds are missing",
+            combined.left_out
+        ));
+    }
+    let untimed = rest.untimed.unclear + rest.untimed.backwards;
+    if untimed > 0 {
+        notes.push(format!(
+            "{untimed} MPI messages that two inputs observed have no transfer time: the clocks of the inputs differ by more than it"
+        ));
+    }
+    notes
+}
+
+/// Step 5: the profile without its tables.
+fn empty_profile(
+    inputs: Vec<Input>,
+    coverage: Coverage,
+    notes: &[String],
+    bounds: &Bounds,
+    options: &Options,
+) -> Profile {
     let (bin_ns, latency_bin_ns) = bounds.bins_ns();
-    let mut profile = Profile {
+    Profile {
         inputs,
         coverage,
         // They name files, and these may be called anything.
@@ -199,29 +278,38 @@ pub(super) fn conclude(
         names: options.names.clone(),
         leaves: options.leaves.clone(),
         ibscope: env!("CARGO_PKG_VERSION").to_owned(),
-        jobs: identified.jobs.clone(),
-        ranks: identified.ranks.clone(),
-        unassigned: identified.unassigned.clone(),
-        cm,
         ..Profile::default()
-    };
-    let row = |input: usize, key: &ConnectionKey| {
-        let index = settled.connections.binary_search_by_key(key, |connection| connection.key).ok()?;
-        settled.connections[index].inputs.contains(&(input as u32)).then_some(index as u32)
-    };
-    let spills = spills
-        .into_iter()
-        .map(|(input, keys, spill)| (keys.iter().map(|key| row(input, key)).collect(), spill))
-        .collect();
-    fill(&mut profile, settled.connections, &identified, &paired);
+    }
+}
+
+/// Fills the tables of the profile.
+fn fill_profile(
+    profile: &mut Profile,
+    combined: CombinedTotals,
+    identified: &Identified,
+    paired: &Pairs,
+    options: &Options,
+) {
+    profile.jobs.clone_from(&identified.jobs);
+    profile.ranks.clone_from(&identified.ranks);
+    profile.unassigned.clone_from(&identified.unassigned);
+    fill(profile, combined.connections, identified, paired);
     if let Some(rankmap) = &options.rankmap {
-        ranks::rankmap::apply(&mut profile, rankmap);
+        ranks::rankmap::apply(profile, rankmap);
     }
-    if !is_window {
-        ranks::mark_unseen_payload(&mut profile);
+    if !options.is_window() {
+        ranks::mark_unseen_payload(profile);
     }
-    name_slurm_jobs(&mut profile, &options.slurm_jobs);
-    Ok(Finished { profile, detection: identified.detection, spills })
+    name_slurm_jobs(profile, &options.slurm_jobs);
+}
+
+/// The row of each connection of an input that counts, by its number in the input.
+fn rows(combined: &CombinedTotals, input: usize, keys: &[ConnectionKey]) -> Vec<Option<u32>> {
+    let row = |key: &ConnectionKey| {
+        let index = combined.connections.binary_search_by_key(key, |connection| connection.key).ok()?;
+        combined.connections[index].inputs.contains(&(input as u32)).then_some(index as u32)
+    };
+    keys.iter().map(row).collect()
 }
 
 /// Gives jobs the id of Slurm's job that ran on all of their ports. Not those that share a port at the same time: they may be steps of one job, or

@@ -11,8 +11,8 @@
 use super::align;
 use super::bounds::Bounds;
 use super::conclude::conclude;
-use super::ending::{Ended, InputEnd};
 use super::parts::{self, Broken, EndpointInfo, Found, Head, Part, Rest};
+use super::readout::{InputReadout, Readout};
 use super::{Error, Options, pool};
 use crate::align::Aligned;
 use crate::model::profile::{Input, RankRow};
@@ -180,10 +180,10 @@ fn rankmap(heads: &[Head], places: &[PathBuf], options: &mut Options) -> Result<
 fn join(parts: Vec<Part>, options: &Options) -> Result<Profile, Mismatch> {
     let mut inputs: Vec<Input> = Vec::new();
     let mut rests: Vec<Rest> = Vec::new();
-    let mut ends: Vec<InputEnd> = Vec::new();
+    let mut readouts: Vec<InputReadout> = Vec::new();
     for Part { input, rest, shards } in parts {
         let times_ns = input.coverage.first_time_ns.zip(input.coverage.last_time_ns);
-        ends.push(InputEnd { coverage: input.coverage.clone(), times_ns, shards });
+        readouts.push(InputReadout { coverage: input.coverage.clone(), times_ns, shards });
         inputs.push(input);
         rests.push(rest);
     }
@@ -197,12 +197,12 @@ fn join(parts: Vec<Part>, options: &Options) -> Result<Profile, Mismatch> {
     for (input, rest) in inputs.iter().zip(&rests) {
         notes.extend(rest.note.iter().map(|note| format!("{}: {note}", input.name)));
     }
-    let mut ended = Ended { inputs: ends, bounds: Bounds::new(options) };
-    ended.level();
-    let written = parts::write(&Head::new(&inputs, options), &rests, &ended)?;
+    let mut readout = Readout { inputs: readouts, bounds: Bounds::new(options) };
+    readout.level();
+    let written = parts::write(&Head::new(&inputs, options), &rests, &readout)?;
     drop(rests);
     let transits = align::transits(aligned, options, (i64::MIN, i64::MAX));
-    let mut profile = conclude(ended, inputs, notes, transits, options)?.profile;
+    let mut profile = conclude(readout, inputs, notes, transits, options)?.profile;
     profile.parts = Some(written);
     Ok(profile)
 }

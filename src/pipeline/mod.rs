@@ -16,13 +16,13 @@ mod align;
 mod analysis;
 mod bounds;
 mod conclude;
-mod ending;
 mod fill;
 mod left_out;
 mod merge;
 mod messages;
 mod packets;
 mod parts;
+mod readout;
 mod seam;
 mod spares;
 mod spill;
@@ -118,6 +118,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// True where a part of the captures' time is analyzed.
+    fn is_window(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
+
     /// The clock of a capture, where it is known beforehand.
     fn clock(&self, path: &Path) -> Option<(Clock, u64)> {
         self.clocks.get(path).or_else(|| self.found_clocks.as_ref()?.get(path)).copied()

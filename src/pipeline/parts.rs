@@ -9,7 +9,7 @@
 //!
 //! **Version**: whoever changes a type that is written down here, or what its values mean, raises [`VERSION`].
 
-use super::ending::{Ended, SHARDS, ShardEnd};
+use super::readout::{Readout, SHARDS, ShardReadout};
 use super::{Error, Options};
 use crate::align::Sights;
 use crate::model::Clock;
@@ -174,7 +174,7 @@ pub(super) struct Found {
 pub(super) struct Part {
     pub(super) input: Input,
     pub(super) rest: Rest,
-    pub(super) shards: Vec<ShardEnd>,
+    pub(super) shards: Vec<ShardReadout>,
 }
 
 /// Bytes that are no parts, or not whole.
@@ -191,17 +191,17 @@ pub(super) fn level(rests: &mut [Rest]) {
     rests.par_iter_mut().filter_map(|rest| rest.sights.as_mut()).for_each(|sights| sights.narrow(drawn));
 }
 
-/// Writes down inputs that are level (see [`Ended::level`] and [`level`]).
-pub(super) fn write(head: &Head, rests: &[Rest], ended: &Ended) -> Result<Vec<u8>, Error> {
+/// Writes down inputs that are level (see [`Readout::level`] and [`level`]).
+pub(super) fn write(head: &Head, rests: &[Rest], readout: &Readout) -> Result<Vec<u8>, Error> {
     let mut head = head.clone();
-    for (input, end) in head.inputs.iter_mut().zip(&ended.inputs) {
+    for (input, end) in head.inputs.iter_mut().zip(&readout.inputs) {
         input.clock = None;
         input.coverage = end.coverage.clone();
     }
     let failed = |error: &dyn std::fmt::Display| Error::Parts(error.to_string());
     let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
     bytes.extend(piece(serde_json::to_vec(&head).map_err(|error| failed(&error))?));
-    for (rest, end) in rests.iter().zip(&ended.inputs) {
+    for (rest, end) in rests.iter().zip(&readout.inputs) {
         bytes.extend(piece(postcard::to_allocvec(rest).map_err(|error| failed(&error))?));
         let shards: Vec<Vec<u8>> = end
             .shards
@@ -235,7 +235,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Head, Vec<Part>), Broken> {
 }
 
 /// A shard that can be one of an analysis with these settings.
-fn sound(shard: ShardEnd, settings: &Settings) -> Result<ShardEnd, Broken> {
+fn sound(shard: ShardReadout, settings: &Settings) -> Result<ShardReadout, Broken> {
     let is_width = |which: OverTime| match (shard.sums.bin_ns(which), settings.bin_ns) {
         (Some(bin_ns), Some(first_ns)) => bin_ns % first_ns == 0 && (bin_ns / first_ns).count_ones() == 1,
         (bin_ns, first_ns) => bin_ns == first_ns,

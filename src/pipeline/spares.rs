@@ -1,6 +1,6 @@
 //! Lists of packets that are used again: new ones would grow with each batch, and the system would have to give them pages.
 
-use super::ending::SHARDS;
+use super::readout::SHARDS;
 use crate::model::Packets;
 use std::sync::{Mutex, PoisonError};
 

@@ -4,8 +4,7 @@
 //! messages of that direction first, nearly always; the messages that come back must say the contrary. Where they do not, the clocks of the inputs
 //! differ by more than packets need from port to port, and nothing can be said.
 
-use super::Settled;
-use super::settle::SAME_TIME_NS;
+use super::combine::{CombinedTotals, SAME_TIME_NS};
 use crate::model::{
     Claim, ConnectionKey, Interval, Moved, PacketRecord, RawMessage, Recorder, Sample, SizeClass, TimingKey,
 };
@@ -13,6 +12,7 @@ use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::Form;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 /// An MPI message as one input has seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -64,6 +64,13 @@ pub struct Untimed {
     pub backwards: u64,
 }
 
+impl AddAssign for Untimed {
+    fn add_assign(&mut self, other: Self) {
+        self.unclear += other.unclear;
+        self.backwards += other.backwards;
+    }
+}
+
 /// What a message is of, and the connection and PSN that stand for it.
 type Of = (Claim, TimingKey);
 type Named = (ConnectionKey, u32, Of);
@@ -80,7 +87,7 @@ struct Seen {
     times_ns: [(i64, i64); 2],
 }
 
-impl Settled {
+impl CombinedTotals {
     /// Adds the times of messages that two inputs have seen once each. `drawn` is what trackers of the same pairs of endpoints have.
     pub fn join(&mut self, drawn: Vec<Drawn>) -> Untimed {
         let mut untimed = Untimed::default();
@@ -157,9 +164,9 @@ fn senders(seen: &[Seen]) -> BTreeMap<Direction, i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Kind, Verb};
+    use crate::model::{ConnectionEnd, Kind, Verb};
+    use crate::reduce::Combiner;
     use crate::reduce::copies::Copies;
-    use crate::reduce::{Ending, Settling, Share};
     use ibscope_parsers::mpi::{Identity, Matching, Protocol};
     use ibscope_parsers::{Lid, Qpn};
 
@@ -195,21 +202,20 @@ mod tests {
 
     /// The times that are measured from 1 to 2 and back, and those that are not.
     fn joined(one: &[(u32, u32, (i64, i64))], other: &[(u32, u32, (i64, i64))], room: usize) -> (Vec<u64>, Untimed) {
-        let mut settled = Settled::default();
-        settled.copies.extend([Copies::default(), Copies::default()]);
+        let mut totals = CombinedTotals::default();
+        totals.copies.extend([Copies::default(), Copies::default()]);
         let partials = [key(1, 2), key(2, 1)].map(|key| {
             let mut partial = super::super::Partial { times_ns: (0, 1), ..Default::default() };
             partial.first[0].packets = 1;
             (key, partial)
         });
-        let mut settling = Settling::default();
-        settling.input(Some((0, 1)), partials.iter().map(|(key, partial)| (key, partial)));
-        let mut share = Share::default();
-        partials.into_iter().for_each(|(key, partial)| share.add(key, partial, Ending::default()));
-        settled.connections = settling.shard(vec![share]).connections;
-        let untimed = settled.join(vec![drawn(0, room, one), drawn(1, 100, other)]);
+        let mut combiner = Combiner::default();
+        combiner.input(Some((0, 1)), partials.iter().map(|(key, partial)| (key, partial)));
+        let connections = partials.map(|(key, partial)| Box::new((ConnectionEnd::new(key), partial)));
+        totals.connections = combiner.shard(vec![connections.into()]).connections;
+        let untimed = totals.join(vec![drawn(0, room, one), drawn(1, 100, other)]);
         let timing = TimingKey { interval: Interval::MpiMessage, verb: Verb::Send, size: SizeClass::of(8) };
-        let times = settled.connections.iter().flat_map(|totals| totals.timings.iter());
+        let times = totals.connections.iter().flat_map(|totals| totals.timings.iter());
         let times = times.inspect(|((_, key), _)| assert_eq!(*key, timing));
         let of = |(_, times): (_, &Recorder)| times.clone().finish().values().collect::<Vec<_>>();
         (times.flat_map(of).flat_map(|(ns, count)| vec![ns; count as usize]).collect(), untimed)

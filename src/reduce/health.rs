@@ -1,4 +1,4 @@
-//! From what the flow stage observed to the health of a connection, once it is known whether each packet stands once or twice in the input.
+//! From what the flow stage observed to the health of a connection, once it is known whether the input holds each packet once or twice.
 
 use super::{OCCURRENCES, Partial};
 use crate::model::Health;
@@ -6,7 +6,7 @@ use crate::model::health::Observed;
 use crate::model::{ConnectionKey, Sums, Turn};
 
 /// The health of a connection in one input.
-pub(super) fn settled(key: &ConnectionKey, partial: &Partial, observed: &Observed, twice: bool) -> Health {
+pub(super) fn of_connection(key: &ConnectionKey, partial: &Partial, observed: &Observed, twice: bool) -> Health {
     // Copies of NAKs and notifications are as many as they are themselves; an odd one has lost its copy.
     let events = |sights: u64| if twice { sights.div_ceil(2) } else { sights };
     // A mark is set between the two points, or before the first: the copy that has it counts.

@@ -1,8 +1,8 @@
 //! What the sums of one input say while they still grow. Copies are told from repeats by what is there so far, as they are at the end.
 
 use super::Partial;
+use super::combine::{Transmissions, transmissions};
 use super::copies::Copies;
-use super::settle::{Transmitted, transmitted};
 use crate::model::live::{Live, LivePair};
 use crate::model::profile::{Repeats, Traffic};
 use crate::model::{ConnectionKey, Kind, SizeOf, Sizes};
@@ -17,7 +17,7 @@ pub fn live(connections: &[(ConnectionKey, &Partial)]) -> Live {
     let mut pairs: BTreeMap<(Endpoint, Endpoint), LivePair> = BTreeMap::new();
     let mut sizes = Sizes::<SizeOf>::default();
     for (key, partial) in connections {
-        let Transmitted { traffic, repeats, mirror_copies } = transmitted(key, partial, copies.twice(key));
+        let Transmissions { traffic, repeats, mirror_copies } = transmissions(key, partial, copies.twice(key));
         live.coverage.mirror_copies += mirror_copies;
         if key.kind != Kind::Data {
             continue;

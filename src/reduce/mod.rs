@@ -1,21 +1,21 @@
-//! Sums per connection and per bin of time, kept so that they can be added in any order and settled at the end.
+//! Sums per connection and per bin of time, kept so that they can be added in any order; [`Combiner`] removes mirror copies at the end.
 //!
 //! [`Accumulator`] takes packets as they come. Whether a packet seen twice is a mirror copy or a repeat is not known
 //! then, so sums are kept by *occurrence*: first, second, later odd and later even ones. `copies` decides per pair of
 //! endpoints how many observation points an input holds, which turns occurrences into transmissions; `points` picks, per
-//! connection, the inputs that are counted; [`Settling`] puts both together, and `across` measures from one input to another.
+//! connection, the inputs that are counted; [`Combiner`] applies both, and `across` measures times from one input to another.
 
 mod across;
 mod bins;
+mod combine;
 mod copies;
 mod health;
 mod live;
 mod points;
-mod settle;
 
 pub use across::{Drawn, Passage, Untimed};
+pub use combine::{CombinedTotals, Combiner, ConnectionSums};
 pub use live::live;
-pub use settle::{Ending, InputCopies, Settled, Settling, Share};
 
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
 use crate::model::traffic::{MpiClass, MpiSeen, MpiSums, RdmaSums, Shares};
@@ -52,7 +52,7 @@ fn count(most: &mut Option<usize>, is_new: bool) {
 /// Between which sights a time lies, what must be believed for it to count, and what it is of.
 type Measured = (Sight, Option<Claim>, TimingKey);
 
-/// Sums of one connection in one input, not yet settled. What not every connection has stands apart: there may be many.
+/// Sums of one connection in one input, mirror copies included. What not every connection has stands apart: there may be many.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Partial {
     /// What was seen for the first time, by turn.
@@ -409,7 +409,7 @@ impl Accumulator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ConnectionKey, Marks};
+    use crate::model::{ConnectionEnd, ConnectionKey, Marks};
     use ibscope_parsers::mpi::Form;
     use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
 
@@ -427,13 +427,12 @@ mod tests {
         for start in [Start::Recognised(Form::UcxUd, None), Start::Repeated, Start::Unknown] {
             sums.start(0, start);
         }
-        let mut settling = Settling::default();
-        settling.input(Some((0, 0)), sums.partials().iter().map(|sums| (&key, sums)));
-        let mut share = Share::default();
-        sums.finish().into_iter().for_each(|sums| share.add(key, sums, Ending::default()));
-        let shards = vec![settling.shard(vec![share])];
-        let settled = settling.finish(shards);
-        let connection = &settled.connections[0];
+        let mut combiner = Combiner::default();
+        combiner.input(Some((0, 0)), sums.partials().iter().map(|sums| (&key, sums)));
+        let connections = sums.finish().into_iter().map(|sums| Box::new((ConnectionEnd::new(key), sums)));
+        let shards = vec![combiner.shard(vec![connections.collect()])];
+        let totals = combiner.finish(shards);
+        let connection = &totals.connections[0];
         assert_eq!((connection.starts(), connection.votes().bare[Form::UcxUd as usize]), (2, 1));
     }
 }

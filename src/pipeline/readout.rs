@@ -1,13 +1,12 @@
-//! What is left of each input when it has been read: all that its packets add up to, nothing decided yet.
+//! The readout of the trackers: the sums of each input at its end, with mirror copies, without libraries or ranks.
 //!
-//! It is what `conclude` makes a profile of, and what `parts` writes down so that inputs which were read by different runs of the program can be
-//! concluded together.
+//! `conclude` makes the profile of it. `parts` writes it to disk, so that `merge` can conclude inputs that different
+//! runs of the program read.
 
 use super::bounds::Bounds;
 use super::spill::Spill;
-use crate::flow::ConnectionEnd;
 use crate::model::profile::CmRow;
-use crate::model::{ConnectionKey, Coverage, CtsQueue, Introduction, Sample, Wireup};
+use crate::model::{ConnectionEnd, ConnectionKey, Coverage, CtsQueue, Introduction, Sample, Wireup};
 use crate::reduce::{Accumulator, Partial, Passage};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -25,25 +24,25 @@ pub(super) fn drawn_room(inputs: usize) -> usize {
     (MAX_DRAWN / (inputs.max(2) * SHARDS)).max(FEWEST_DRAWN)
 }
 
-/// Inputs that have been read.
-pub(super) struct Ended {
-    pub(super) inputs: Vec<InputEnd>,
+/// All inputs.
+pub(super) struct Readout {
+    pub(super) inputs: Vec<InputReadout>,
     pub(super) bounds: Bounds,
 }
 
 /// One input.
-pub(super) struct InputEnd {
-    /// Counts over its records, without what the end decides.
+pub(super) struct InputReadout {
+    /// Counts over its records; `conclude` adds those that follow from all inputs.
     pub(super) coverage: Coverage,
     /// Time of the first and of the last record of its stream; of the first input of a stream alone.
     pub(super) times_ns: Option<(i64, i64)>,
     /// As many for each input, by the pairs of endpoints that they hold.
-    pub(super) shards: Vec<ShardEnd>,
+    pub(super) shards: Vec<ShardReadout>,
 }
 
-/// What one tracker of an input has seen.
+/// One tracker of an input.
 #[derive(Serialize, Deserialize)]
-pub(super) struct ShardEnd {
+pub(super) struct ShardReadout {
     /// Its connections by number, and their sums in the same order.
     pub(super) connections: Vec<ConnectionEnd>,
     pub(super) sums: Accumulator,
@@ -63,7 +62,7 @@ pub(super) struct ShardEnd {
     pub(super) spill: Option<Spill>,
 }
 
-impl ShardEnd {
+impl ShardReadout {
     /// Its connections with their sums.
     pub(super) fn sums(&self) -> impl Iterator<Item = (&ConnectionKey, &Partial)> {
         self.connections.iter().map(|end| &end.key).zip(self.sums.partials().iter())
@@ -75,8 +74,8 @@ impl ShardEnd {
     }
 }
 
-impl Ended {
-    /// Brings the inputs to what they would have been had one run read them all: bins as wide, times as coarse, samples as large. It makes no difference
+impl Readout {
+    /// Makes bins as wide, times as coarse and samples as large as if one run had read all inputs. It changes nothing
     /// where one run did.
     pub(super) fn level(&mut self) {
         let room = drawn_room(self.inputs.len());

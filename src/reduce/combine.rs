@@ -1,57 +1,36 @@
-//! From occurrences to transmissions, and from several inputs to one count per packet.
+//! Combines what the inputs observed into one count per packet.
+//!
+//! In: per input the sums by occurrence. Out: per connection the transmissions, without mirror copies, of the inputs
+//! that count. Invariant: a shard holds both directions of its connections in all inputs, so shards are independent.
 
 use super::bins::{Cell, Count, TimeSlot, TrafficSlot, TrafficSums};
 use super::copies::Copies;
 use super::health;
 use super::points::{self, Point};
 use super::{OCCURRENCES, Partial};
-use crate::model::health::Observed;
 use crate::model::profile::{Repeats, Traffic};
 use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, TimeBin};
-use crate::model::{Claim, ConnectionKey, Continuity, Few, Kind, Missing, Recorder, Sight, Sums, TimingKey, Turn};
-use ibscope_parsers::Qpn;
+use crate::model::{
+    Claim, ConnectionEnd, ConnectionKey, Continuity, Few, Kind, Missing, Recorder, Sight, Sums, TimingKey, Turn,
+};
 use smallvec::smallvec;
+use std::iter::Peekable;
+use std::vec::IntoIter;
 
 /// Clocks of two captures of the same packets differ by less, or nothing can be said.
 pub(super) const SAME_TIME_NS: i64 = 5_000_000_000;
 
-/// What an input holds so long before or after those that count is not what they hold: transits are shorter, and so is what
-/// is left of the difference of clocks.
+/// Packets that an input holds this long before or after the inputs that count are not copies of theirs: transits, and
+/// what remains of the difference of clocks, are shorter.
 const BEYOND_NS: i64 = 10_000_000;
 
-/// What one tracker of an input has summed up, with what it said of each connection at the end.
+/// A connection in one input. Each lies by itself, so that combining releases them one by one.
+pub type ConnectionSums = Box<(ConnectionEnd, Partial)>;
+
+/// One count per packet, for all inputs.
 #[derive(Debug, Default)]
-pub struct Share {
-    /// Each lies by itself, so that it can be given up by itself.
-    connections: Vec<(ConnectionKey, Box<(Partial, Ending)>)>,
-}
-
-impl Share {
-    /// Adds a connection, which it does not have.
-    pub fn add(&mut self, key: ConnectionKey, sums: Partial, ending: Ending) {
-        self.connections.push((key, Box::new((sums, ending))));
-    }
-}
-
-/// What the flow stage says of a connection when an input ends.
-#[derive(Clone, Debug, Default)]
-pub struct Ending {
-    /// Messages of which something is missing, if any.
-    pub missing: Option<Box<Missing>>,
-    /// What sequence numbers show to be missing.
-    pub continuity: Continuity,
-    /// Its window of sequence numbers overflowed.
-    pub overflowed: bool,
-    /// Votes for the sender's queue pair: of answers by PSN, and of repeated request numbers.
-    pub partners: [Vec<(Qpn, u64)>; 2],
-    /// What went wrong, if anything did.
-    pub health: Option<Box<Observed>>,
-}
-
-/// One count per packet.
-#[derive(Debug, Default)]
-pub struct Settled {
-    /// Sums by connection, sorted by key. Each takes the place of what it was made of: all in a row they would need as much memory again.
+pub struct CombinedTotals {
+    /// Sums by connection, sorted by key. They are boxed one by one: a single allocation would need as much memory again.
     pub connections: Vec<Box<ConnectionTotals>>,
     /// Per input: mirror copies, and pairs of endpoints seen once and twice.
     pub inputs: Vec<InputCopies>,
@@ -78,18 +57,20 @@ pub struct InputCopies {
     pub missing_packets: u64,
 }
 
-/// Settles the sums of all inputs. It is told of each input first, in the order in which they were given, and then takes their connections a shard at a
-/// time, of which several may be under way: so what they were made of is given up before others are looked at.
+/// Combines the sums of all inputs.
+///
+/// Callers add every input first, in the order of the command line, and then combine shard by shard, several at a time,
+/// so that memory of one shard is released before the next is read.
 #[derive(Debug, Default)]
-pub struct Settling {
-    /// What is known of the inputs alone.
-    settled: Settled,
+pub struct Combiner {
+    /// Which pairs of endpoints each input shows twice; no connections yet.
+    totals: CombinedTotals,
     /// By input: the times of its first and last record.
     times_ns: Vec<(i64, i64)>,
 }
 
-impl Settling {
-    /// The next input: the times of its first and last record, and all of its connections in any order.
+impl Combiner {
+    /// Adds the next input: the times of its first and last record, and all its connections in any order.
     pub fn input<'a>(
         &mut self,
         times_ns: Option<(i64, i64)>,
@@ -97,31 +78,25 @@ impl Settling {
     ) {
         let copies = Copies::decide(connections);
         let (pairs_seen_once, pairs_seen_twice) = copies.count();
-        self.settled.inputs.push(InputCopies { pairs_seen_once, pairs_seen_twice, ..InputCopies::default() });
-        self.settled.copies.push(copies);
+        self.totals.inputs.push(InputCopies { pairs_seen_once, pairs_seen_twice, ..InputCopies::default() });
+        self.totals.copies.push(copies);
         self.times_ns.push(times_ns.unwrap_or_default());
     }
 
-    /// Settles what each input, in the same order, has in one shard. All that the inputs have of a connection is in one.
+    /// Combines one shard: the connections that each input, in the same order, has in it.
     #[must_use]
-    pub fn shard(&self, shares: Vec<Share>) -> Settled {
-        let copies = &self.settled.copies;
-        let mut settled = Settled { inputs: vec![InputCopies::default(); copies.len()], ..Settled::default() };
-        let mut inputs = Vec::new();
-        for Share { mut connections } in shares {
-            connections.sort_unstable_by_key(|(key, _)| *key);
-            // Parts that were written down may say anything.
-            connections.dedup_by_key(|(key, _)| *key);
-            inputs.push(connections.into_iter().peekable());
-        }
-        while let Some(key) = inputs.iter_mut().filter_map(|input| input.peek().map(|(key, _)| *key)).min() {
-            let mut seen: Vec<(Point, Option<One>)> = Vec::new();
+    pub fn shard(&self, inputs: Vec<Vec<ConnectionSums>>) -> CombinedTotals {
+        let copies = &self.totals.copies;
+        let mut totals = CombinedTotals { inputs: vec![InputCopies::default(); copies.len()], ..Default::default() };
+        let mut inputs: Vec<_> = inputs.into_iter().map(by_key).collect();
+        while let Some(key) = inputs.iter_mut().filter_map(|input| input.peek().map(|sums| sums.0.key)).min() {
+            let mut observed: Vec<(Point, Option<InputConnection>)> = Vec::new();
             for (index, input) in inputs.iter_mut().enumerate() {
-                let Some((_, of)) = input.next_if(|(next, _)| *next == key) else { continue };
-                let (partial, ending) = *of;
+                let Some(sums) = input.next_if(|next| next.0.key == key) else { continue };
+                let (end, partial) = *sums;
                 let twice = copies[index].twice(&key);
-                let one = One::new(index as u32, key, partial, ending, twice);
-                settled.inputs[index].mirror_copies += one.mirror_copies;
+                let one = InputConnection::new(index as u32, end, partial, twice);
+                totals.inputs[index].mirror_copies += one.mirror_copies;
                 let point = Point {
                     input: index,
                     input_times_ns: self.times_ns[index],
@@ -129,40 +104,47 @@ impl Settling {
                     twice,
                     first_time_ns: one.totals.times_ns.0,
                 };
-                seen.push((point, Some(one)));
+                observed.push((point, Some(one)));
             }
-            settled.connection(&key, seen);
+            totals.add_connection(&key, observed);
         }
-        settled
+        totals
     }
 
-    /// All shards together.
+    /// The totals of all shards.
     #[must_use]
-    pub fn finish(self, shards: Vec<Settled>) -> Settled {
-        let mut settled = self.settled;
+    pub fn finish(self, shards: Vec<CombinedTotals>) -> CombinedTotals {
+        let mut totals = self.totals;
         for shard in shards {
-            for (input, own) in settled.inputs.iter_mut().zip(shard.inputs) {
+            for (input, own) in totals.inputs.iter_mut().zip(shard.inputs) {
                 input.mirror_copies += own.mirror_copies;
                 input.missing_packets += own.missing_packets;
             }
-            settled.continued += shard.continued;
-            settled.left_out += shard.left_out;
-            settled.window_overflows += shard.window_overflows;
-            settled.connections.extend(shard.connections);
+            totals.continued += shard.continued;
+            totals.left_out += shard.left_out;
+            totals.window_overflows += shard.window_overflows;
+            totals.connections.extend(shard.connections);
         }
-        let connections = &mut settled.connections;
+        let connections = &mut totals.connections;
         connections.sort_unstable_by_key(|connection| connection.key);
         connections.dedup_by_key(|connection| connection.key);
-        settled
+        totals
     }
 }
 
-impl Settled {
-    /// Settles what the inputs have seen of a connection.
-    fn connection(&mut self, key: &ConnectionKey, mut seen: Vec<(Point, Option<One>)>) {
+/// The connections of a shard in the order of their keys, each key once: a damaged part of a profile may repeat one.
+fn by_key(mut connections: Vec<ConnectionSums>) -> Peekable<IntoIter<ConnectionSums>> {
+    connections.sort_unstable_by_key(|sums| sums.0.key);
+    connections.dedup_by_key(|sums| sums.0.key);
+    connections.into_iter().peekable()
+}
+
+impl CombinedTotals {
+    /// Adds a connection: chooses the inputs that count, of those that observed it, and adds up their sums.
+    fn add_connection(&mut self, key: &ConnectionKey, mut observed: Vec<(Point, Option<InputConnection>)>) {
         let times: Vec<(usize, (i64, i64))> =
-            seen.iter().filter_map(|(point, one)| Some((point.input, one.as_ref()?.totals.times_ns))).collect();
-        let views: Vec<Point> = seen.iter().map(|(point, _)| *point).collect();
+            observed.iter().filter_map(|(point, one)| Some((point.input, one.as_ref()?.totals.times_ns))).collect();
+        let views: Vec<Point> = observed.iter().map(|(point, _)| *point).collect();
         let chosen = points::choose(views.clone());
         let lacking = points::lacking(&views, &chosen);
         let counted = times.iter().filter(|(input, _)| chosen.contains(input));
@@ -175,7 +157,7 @@ impl Settled {
         self.left_out += u64::from(leaves_out);
         let mut total: Option<ConnectionTotals> = None;
         for input in chosen {
-            let one = seen.iter_mut().find(|(point, _)| point.input == input).and_then(|(_, one)| one.take());
+            let one = observed.iter_mut().find(|(point, _)| point.input == input).and_then(|(_, one)| one.take());
             let Some(one) = one else { continue };
             self.window_overflows += u64::from(one.overflowed);
             match &mut total {
@@ -196,14 +178,14 @@ impl Settled {
     }
 }
 
-/// A connection in one input, settled.
-struct One {
+/// A connection in one input, without mirror copies.
+struct InputConnection {
     totals: ConnectionTotals,
     overflowed: bool,
     mirror_copies: u64,
 }
 
-/// Which occurrences are transmissions, and which of those are repeats.
+/// Which occurrences are transmissions, and which of those are retransmissions.
 struct Rule {
     transmission: [bool; OCCURRENCES],
     repeat: [bool; OCCURRENCES],
@@ -218,15 +200,15 @@ impl Rule {
     }
 }
 
-/// What a connection has sent, by which of its packets are transmissions.
-pub(super) struct Transmitted {
+/// What a connection sent, without mirror copies.
+pub(super) struct Transmissions {
     pub(super) traffic: Traffic,
     pub(super) repeats: Repeats,
     pub(super) mirror_copies: u64,
 }
 
 /// Packets, bytes and transport messages of a connection; `twice` says that both copies of its packets are in the input.
-pub(super) fn transmitted(key: &ConnectionKey, partial: &Partial, twice: bool) -> Transmitted {
+pub(super) fn transmissions(key: &ConnectionKey, partial: &Partial, twice: bool) -> Transmissions {
     let numbered = Rule::new(twice, !key.is_datagram());
     let unnumbered = Rule::new(twice, false);
     let mut traffic = Traffic::default();
@@ -249,17 +231,17 @@ pub(super) fn transmitted(key: &ConnectionKey, partial: &Partial, twice: bool) -
         }
     }
     traffic.messages = messages(&numbered, partial.messages());
-    Transmitted { traffic, repeats, mirror_copies }
+    Transmissions { traffic, repeats, mirror_copies }
 }
 
-impl One {
-    fn new(input: u32, key: ConnectionKey, partial: Partial, ending: Ending, twice: bool) -> Self {
-        let Transmitted { traffic, repeats, mirror_copies } = transmitted(&key, &partial, twice);
-        let observed = ending.health.unwrap_or_default();
-        let health = health::settled(&key, &partial, &observed, twice).into();
+impl InputConnection {
+    fn new(input: u32, end: ConnectionEnd, partial: Partial, twice: bool) -> Self {
+        let ConnectionEnd { key, missing, continuity, overflowed, partners, health } = end;
+        let Transmissions { traffic, repeats, mirror_copies } = transmissions(&key, &partial, twice);
+        let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), twice).into();
         let bins = bins(&Rule::new(twice, key.can_repeat()), partial.bins.into_cells());
         let times_ns = partial.times_ns;
-        let [partners, echoes] = ending.partners.map(|votes| votes.into_iter().collect());
+        let [partners, echoes] = partners.map(|votes| votes.into_iter().collect());
         let (unknown_starts, mpi, sizes) = (partial.unknown_starts, partial.mpi, partial.sizes);
         let times = partial.times.map(|times| *times).unwrap_or_default();
         // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
@@ -269,14 +251,14 @@ impl One {
             times.recorders.iter().map(|((sight, _, key), _)| is_right(*sight).then_some(*key)).collect();
         let time_bins = time_bins(&kinds, &times.bins.into_cells());
         let timings = times.recorders.into_iter().filter(|((sight, ..), _)| is_right(*sight));
-        let mut settled: Few<(Option<Claim>, TimingKey), Recorder> = Few::default();
+        let mut recorders: Few<(Option<Claim>, TimingKey), Recorder> = Few::default();
         for ((_, claim, key), recorder) in timings {
-            settled.join((claim, key), recorder, Recorder::merge);
+            recorders.join((claim, key), recorder, Recorder::merge);
         }
         let continuity = Continuity {
             request_packets: partial.first[Turn::Request as usize].packets,
             response_packets: partial.first[Turn::Response as usize].packets,
-            ..ending.continuity
+            ..continuity
         };
         let totals = ConnectionTotals {
             key,
@@ -286,18 +268,18 @@ impl One {
             health,
             unknown_starts,
             mpi,
-            missing: ending.missing,
+            missing: (missing != Missing::default()).then(|| Box::new(missing)),
             continuity,
             rdma: partial.rdma,
             inputs: smallvec![input],
             partners,
             echoes,
-            timings: settled,
+            timings: recorders,
             sizes,
             time_bins,
             bins,
         };
-        Self { totals, overflowed: ending.overflowed, mirror_copies }
+        Self { totals, overflowed, mirror_copies }
     }
 }
 
@@ -332,7 +314,7 @@ fn time_bins(kinds: &[Option<TimingKey>], cells: &[Cell<TimeSlot, Count>]) -> Ve
 
 /// What was transmitted, of each bin. It stays where it is: there are many in all.
 fn bins(rule: &Rule, cells: Vec<Cell<TrafficSlot, TrafficSums>>) -> Vec<BinSums> {
-    let settled = |Cell { bin, slot, value }: Cell<TrafficSlot, TrafficSums>| {
+    let transmission = |Cell { bin, slot, value }: Cell<TrafficSlot, TrafficSums>| {
         let TrafficSums { sums, messages } = value;
         let of = match slot {
             TrafficSlot::Occurrence(class) if !rule.transmission[usize::from(class)] => return None,
@@ -342,7 +324,7 @@ fn bins(rule: &Rule, cells: Vec<Cell<TrafficSlot, TrafficSums>>) -> Vec<BinSums>
         };
         Some(BinSums { bin, of, sums, messages })
     };
-    cells.into_iter().filter_map(settled).collect()
+    cells.into_iter().filter_map(transmission).collect()
 }
 
 /// Adds what a later input saw of the same connection.
