@@ -1,8 +1,8 @@
 //! Profile -> communication matrix, by endpoint or by rank. Row = sender, column = receiver.
 
 use crate::analysis::endpoint_label::{By, EndpointLabels, Label};
+use crate::model::RdmaSums;
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
-use crate::model::traffic::RdmaSums;
 use crate::model::{Kind, Nodes, Profile};
 use std::collections::{BTreeMap, BTreeSet};
 

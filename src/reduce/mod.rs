@@ -17,8 +17,9 @@ pub use across::{Drawn, Passage, Untimed};
 pub use live::live;
 pub use settle::{Ending, InputCopies, Settled, Settling, Share};
 
+use crate::model::RdmaSums;
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
-use crate::model::traffic::{MpiClass, MpiSeen, MpiSums, RdmaSums, Shares};
+use crate::model::traffic::{MpiClass, MpiSeen, MpiSums, Shares};
 use crate::model::{
     Claim, Kind, MpiMessage, PacketRecord, Paged, Recorder, Seen, Sight, SizeOf, Sizes, Start, Sums, Timing, TimingKey,
     Turn, Verb,

@@ -41,7 +41,7 @@ pub struct Key {
     pub verb: &'static str,
     /// Smallest length of the size class in bytes; `None` for all sizes together, and for connections as a whole.
     pub from_bytes: Option<u64>,
-    /// EndpointLabels asks; `None` for all pairs together.
+    /// Who asks; `None` for all pairs together.
     pub pair: Option<(Label, Label)>,
 }
 

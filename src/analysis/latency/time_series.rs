@@ -28,7 +28,7 @@ pub struct LatencySeries {
 pub struct BinKey {
     /// Name of the interval.
     pub interval: &'static str,
-    /// EndpointLabels asks; `None` for all pairs together.
+    /// Who asks; `None` for all pairs together.
     pub pair: Option<(Label, Label)>,
     /// Start of the bin in nanoseconds since the epoch, a multiple of the width.
     pub time_ns: i64,
@@ -48,7 +48,7 @@ pub struct Surface {
 pub struct CellKey {
     /// Name of the interval.
     pub interval: &'static str,
-    /// EndpointLabels asks; `None` for all pairs together.
+    /// Who asks; `None` for all pairs together.
     pub pair: Option<(Label, Label)>,
     /// Smallest length of the size class in bytes.
     pub from_bytes: u64,

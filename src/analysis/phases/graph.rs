@@ -63,7 +63,7 @@ impl View {
     }
 }
 
-/// EndpointLabels talks to whom in a phase.
+/// Who talks to whom in a phase.
 pub(super) struct Graph<'a> {
     labels: Vec<&'a Label>,
     /// Weight from one node to another, of the pairs worth mentioning.

@@ -61,7 +61,7 @@ pub struct Phase {
     pub traffic: Traffic,
     /// An MPI library was recognised on some connection.
     pub has_mpi: bool,
-    /// EndpointLabels sent what to whom, point-to-point and collective.
+    /// Who sent what to whom, point-to-point and collective.
     pub matrix: Matrix,
     /// What the matrix looks like.
     pub pattern: Pattern,

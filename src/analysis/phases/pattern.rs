@@ -75,7 +75,7 @@ pub struct Pattern {
     pub name: Name,
     /// How well the matrix fits it, 0 to 1: the share of pairs that do, times the share of the traffic that they carry; 0 where it is unknown.
     pub confidence: f64,
-    /// EndpointLabels sends also receives from the same, about as much.
+    /// Who sends also receives from the same, about as much.
     pub symmetric: bool,
 }
 
