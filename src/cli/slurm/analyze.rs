@@ -6,7 +6,7 @@ use crate::cli::common::output;
 use crate::cli::common::usage::UsageError;
 use anyhow::{Context as _, bail};
 use clap::Args;
-use ibscope_orchestrator::remote::quote;
+use ibscope_orchestrator::quote;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
