@@ -29,6 +29,7 @@ fn verdicts(crosscheck: &Crosscheck) -> impl Iterator<Item = Verdict> {
     of_pairs.chain(crosscheck.ranks.iter().map(|sums| sums.verdict))
 }
 
+/// The causes of all pairs and of all sums.
 pub(crate) fn all_causes(crosscheck: &Crosscheck) -> impl Iterator<Item = Cause> {
     let of_pairs = crosscheck.pairs.iter().map(|pair| &pair.causes);
     of_pairs.chain(crosscheck.ranks.iter().map(|sums| &sums.causes)).flatten().copied()

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The libraries that senders of a job speak, by endpoint.
 pub(crate) type Libraries<'a> = BTreeMap<(Endpoint, u32), BTreeSet<&'a str>>;
 
+/// The libraries of a profile.
 pub(crate) fn libraries(profile: &Profile) -> Libraries<'_> {
     let index = RankIndex::of(profile);
     let mut libraries = Libraries::new();

@@ -95,7 +95,7 @@ impl Path {
 
     /// The floor of what a histogram is of, in nanoseconds.
     #[must_use]
-    pub fn floor_ns(&self, key: &Key) -> f64 {
+    pub fn minimum_ns(&self, key: &Key) -> f64 {
         let switches_ns = f64::from(self.hops) * f64::from(self.switch_ns);
         let mtu = u64::from(self.mtu_bytes);
         let least = key.from_bytes.unwrap_or(0);
@@ -157,8 +157,8 @@ impl Path {
 
     /// The median as a multiple of the floor, where there is one.
     pub(crate) fn ratio(&self, key: &Key, times: &Histogram) -> Option<f64> {
-        let floor_ns = self.floor_ns(key);
-        (floor_ns > 0.0).then(|| times.quantile(0.5) as f64 / floor_ns)
+        let minimum_ns = self.minimum_ns(key);
+        (minimum_ns > 0.0).then(|| times.quantile(0.5) as f64 / minimum_ns)
     }
 }
 
@@ -204,8 +204,8 @@ mod tests {
         ];
         for (interval, verb, from_bytes, expected) in cases {
             let key = Key { interval, verb, from_bytes, pair: None };
-            let floor_ns = path.floor_ns(&key);
-            assert!((floor_ns - expected).abs() < 1e-6, "{key:?}: {floor_ns}, not {expected}");
+            let minimum_ns = path.minimum_ns(&key);
+            assert!((minimum_ns - expected).abs() < 1e-6, "{key:?}: {minimum_ns}, not {expected}");
         }
         // A tick of a microsecond, and clocks that are sure to 3 us: what ends at another port may end in another input.
         let path = Path { clocks_ns: 3000, ..path };

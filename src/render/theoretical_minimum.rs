@@ -19,7 +19,7 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Cover
     let row = |key: &Key, times: &Histogram| {
         vec![
             group(times.samples()),
-            time(path.floor_ns(key)),
+            time(path.minimum_ns(key)),
             time(times.quantile(0.5) as f64),
             time(times.standard_deviation()),
             path.ratio(key, times).map_or_else(|| "-".to_owned(), shown),
@@ -73,7 +73,7 @@ fn shown(ratio: f64) -> String {
 fn values(key: &Key, times: &Histogram, path: &Path, coverage: &Coverage) -> [(&'static str, Option<f64>); 6] {
     [
         ("samples", Some(times.samples() as f64)),
-        ("floor_ns", Some(path.floor_ns(key))),
+        ("floor_ns", Some(path.minimum_ns(key))),
         ("median_ns", Some(times.quantile(0.5) as f64)),
         ("standard_deviation_ns", Some(times.standard_deviation())),
         ("ratio", path.ratio(key, times)),

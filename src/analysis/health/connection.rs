@@ -31,6 +31,7 @@ impl ConnectionHealth<'_> {
         Opcode(self.connection.service << 5).service().name()
     }
 
+    /// How bad it is, for comparison.
     pub(crate) fn severity(&self) -> u64 {
         severity(&self.health, &self.repeats())
     }

@@ -60,10 +60,12 @@ impl Link {
         })
     }
 
+    /// Packets that were sent again.
     pub(crate) const fn repeated(&self) -> u64 {
         self.repeats.request_packets + self.repeats.response_packets + self.repeats.acknowledge_packets
     }
 
+    /// How bad it is, for comparison.
     pub(crate) fn severity(&self) -> u64 {
         severity(&self.health, &self.repeats).saturating_add(self.at_one_place())
     }

@@ -40,13 +40,15 @@ impl Crate {
     /// The same of texts by their modules.
     pub(super) fn of(texts: BTreeMap<Module, String>) -> Self {
         let tokens: BTreeMap<Module, Vec<String>> =
-            texts.into_iter().map(|(module, text)| (module, without_tests(tokens(&text)))).collect();
+            texts.into_iter().map(|(module, text)| (module, without_tests(&tokens(&text)))).collect();
         let mut modules: BTreeMap<Module, Code> =
             tokens.into_iter().map(|(module, tokens)| (module, Code::of(&tokens))).collect();
         // What is declared for tests alone is declared nowhere else.
         let declared: BTreeSet<Module> = modules
             .iter()
-            .flat_map(|(module, code)| code.declared.iter().map(|name| [module.as_slice(), &[name.clone()]].concat()))
+            .flat_map(|(module, code)| {
+                code.declared.iter().map(|name| [module.as_slice(), std::slice::from_ref(name)].concat())
+            })
             .collect();
         modules.retain(|module, _| (1..=module.len()).all(|end| declared.contains(&module[..end])));
         Self { modules }
@@ -254,7 +256,7 @@ fn quoted_bytes(text: &str) -> Option<usize> {
 }
 
 /// Leaves out what is compiled for tests alone.
-fn without_tests(tokens: Vec<String>) -> Vec<String> {
+fn without_tests(tokens: &[String]) -> Vec<String> {
     let mark = ["#", "[", "cfg", "(", "test", ")", "]"];
     let mut left = Vec::new();
     let mut at = 0;
