@@ -16,7 +16,7 @@ gzip -9nf "$share/man/man1"/*.1
 "$program" completions zsh >"$share/zsh/vendor-completions/_ibscope"
 "$program" completions fish >"$share/fish/vendor_completions.d/ibscope.fish"
 mkdir -p "$share/doc/ibscope/docs"
-install -m 644 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE src/report/figure/DEJAVU-LICENSE.txt "$share/doc/ibscope"
+install -m 644 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE src/render/figure/DEJAVU-LICENSE.txt "$share/doc/ibscope"
 install -m 644 docs/* "$share/doc/ibscope/docs"
 packaging/sbom.sh "$program" >"$share/doc/ibscope/sbom.cdx.json"
 # Whatever the umask is, a package is the same.

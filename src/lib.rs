@@ -9,7 +9,7 @@
 //! 4. [`reduce`] sums up per connection and bin of time, and settles mirror copies and inputs at the end.
 //! 5. [`ranks`] says which MPI library and which rank is behind a connection.
 //! 6. [`profile`] writes and reads the result, a folder of JSON and Parquet.
-//! 7. [`report`] renders a profile.
+//! 7. [`analysis`] computes the numbers that outputs show from a profile, and [`render`] writes and draws them.
 //!
 //! [`scratch`] is where results are written until they are whole.
 //!
@@ -29,6 +29,7 @@
 //! ```
 
 pub mod align;
+pub mod analysis;
 pub mod anonymize;
 pub mod cli;
 pub mod crosscheck;
@@ -40,5 +41,5 @@ pub mod pipeline;
 pub mod profile;
 pub mod ranks;
 pub mod reduce;
-pub mod report;
+pub mod render;
 pub mod scratch;

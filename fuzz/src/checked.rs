@@ -1,9 +1,10 @@
 //! A trace held against a recorded run, whatever it says.
 
 use crate::base;
+use ibscope::analysis::crosscheck::agrees;
 use ibscope::crosscheck::cubex::CubeProfile;
 use ibscope::crosscheck::{Crosscheck, CrosscheckError, Options, Singles, Trace, crosscheck, crosscheck_sums};
-use ibscope::report;
+use ibscope::render;
 use std::io;
 
 /// A trace of messages.
@@ -25,19 +26,19 @@ fn show(checked: &Result<Crosscheck, CrosscheckError>) {
         }
     };
     let out = &mut io::sink();
-    assert!(!report::crosscheck::table(checked).is_empty());
-    let _ = report::crosscheck::agrees(checked);
+    assert!(!render::crosscheck::table(checked).is_empty());
+    let _ = agrees(checked);
     let wrote = [
-        report::crosscheck::csv(checked, out),
-        report::crosscheck::json(checked, out),
-        report::crosscheck::differences_csv(checked, out),
-        report::crosscheck::clocks_csv(checked, out),
-        report::crosscheck::delays_csv(checked, out),
-        report::crosscheck::calls_csv(checked, out),
-        report::crosscheck::one_sided_csv(checked, out),
-        report::crosscheck::unidentified_csv(checked, out),
+        render::crosscheck::csv(checked, out),
+        render::crosscheck::json(checked, out),
+        render::crosscheck::differences_csv(checked, out),
+        render::crosscheck::clocks_csv(checked, out),
+        render::crosscheck::delays_csv(checked, out),
+        render::crosscheck::calls_csv(checked, out),
+        render::crosscheck::one_sided_csv(checked, out),
+        render::crosscheck::unidentified_csv(checked, out),
     ];
     assert!(wrote.iter().all(Result::is_ok));
-    let page = report::html::Page { crosscheck: Some(checked), ..report::html::Page::of(&base::PLAIN, "fuzz") };
+    let page = render::html::Page { crosscheck: Some(checked), ..render::html::Page::of(&base::PLAIN, "fuzz") };
     page.write(out).expect("written to nowhere");
 }

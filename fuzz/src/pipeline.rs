@@ -3,8 +3,8 @@
 use crate::{render, scratch};
 use ibscope::model::{InspectedPacket, Profile};
 use ibscope::pipeline::{self, Options};
-use ibscope::report::messages::Lines;
-use ibscope::report::packets::Form;
+use ibscope::render::messages::Lines;
+use ibscope::render::packets::Form;
 use std::io;
 use std::path::{Path, PathBuf};
 

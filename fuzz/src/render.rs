@@ -1,12 +1,17 @@
 //! Everything that the program can show of a profile.
 
+use ibscope::analysis::By;
+use ibscope::analysis::collectives::collectives as collectives_of;
+use ibscope::analysis::compare::compare;
+use ibscope::analysis::latency::{Apart, Wanted, latencies, surface, time_series};
+use ibscope::analysis::matrix::{Selection, Unit, matrix};
+use ibscope::analysis::phases::{Options, phases as phases_of};
+use ibscope::analysis::rates::rates as rates_of;
+use ibscope::analysis::timeline::timeline;
 use ibscope::model::Profile;
-use ibscope::report::compare::compare;
-use ibscope::report::latency::{Apart, Subject, Wanted, latencies, over_time, surface};
-use ibscope::report::matrix::{Selection, Unit, matrix};
-use ibscope::report::timeline::timeline;
-use ibscope::report::{By, figure, health, html, phases, rates, text};
-use ibscope::report::{collectives, csv, json, latency, ranks, summary};
+use ibscope::render::latency::Subject;
+use ibscope::render::{collectives, csv, json, latency, ranks, summary};
+use ibscope::render::{figure, health, html, phases, rates, text};
 use std::io;
 
 /// Bins that are written: millions of them, which a single late packet makes, are written like these and take half a minute.
@@ -26,7 +31,7 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
             wrote.extend([csv::matrix_csv(&matrix, out), json::matrix_json(&matrix, out)]);
             drawings.push(figure::matrix(&matrix, Unit::WireBytes));
         }
-        let collectives = collectives::collectives(profile, by);
+        let collectives = collectives_of(profile, by);
         texts.push(collectives::table(&collectives, profile.mpi_read));
         wrote.extend([collectives::csv(&collectives, out), collectives::json(&collectives, out)]);
         if let Ok(timeline) = timeline(profile, by, Selection::All, None) {
@@ -34,7 +39,7 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
             wrote.extend([csv::timeline_csv(&timeline, out), json::timeline_json(&timeline, out)]);
             drawings.push(figure::timeline(&timeline));
         }
-        if let Ok(rates) = rates::rates(profile, Some(by), None, 50_000_000) {
+        if let Ok(rates) = rates_of(profile, Some(by), None, 50_000_000) {
             texts.push(rates::table(&rates, true));
             if rates.count() <= MOST_BINS && rates.check_rows().is_ok() {
                 wrote.extend([rates::csv(&rates, out), rates::json(&rates, out)]);
@@ -45,21 +50,21 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
         texts.push(latency::table(&own, 1000, "nothing"));
         wrote.extend([latency::csv(&own, 1000, out), latency::json(&own, 1000, out)]);
         let wanted = Wanted { by: Some(by), ..Wanted::default() };
-        if let Ok(times) = over_time(profile, &wanted) {
-            texts.push(times.table("nothing"));
-            wrote.extend([times.csv(out), times.json(out)]);
+        if let Ok(times) = time_series(profile, &wanted) {
+            texts.push(latency::time_series_table(&times, "nothing"));
+            wrote.extend([latency::time_series_csv(&times, out), latency::time_series_json(&times, out)]);
         }
         if let Ok(surface) = surface(profile, &wanted) {
-            texts.push(surface.table("nothing"));
-            wrote.extend([surface.csv(out), surface.json(out)]);
+            texts.push(latency::surface_table(&surface, "nothing"));
+            wrote.extend([latency::surface_csv(&surface, out), latency::surface_json(&surface, out)]);
         }
         let comparison = compare([profile, profile], ["one".to_owned(), "other".to_owned()], Some(by));
         if let Ok(comparison) = comparison {
-            texts.push(ibscope::report::compare::table(&comparison));
-            wrote.push(ibscope::report::compare::json(&comparison, out));
+            texts.push(ibscope::render::compare::table(&comparison));
+            wrote.push(ibscope::render::compare::json(&comparison, out));
         }
     }
-    let phases = phases::phases(profile, &phases::Options::default());
+    let phases = phases_of(profile, &Options::default());
     texts.push(phases::table(&phases));
     wrote.extend([phases::csv(&phases, out), phases::json(&phases, out)]);
     drawings.push(figure::phases(&phases));

@@ -45,8 +45,8 @@ pub fn run(bytes: &[u8]) {
 fn adapted(options: &Options) {
     let mut profile = base::PLAIN.clone();
     if pipeline::adapt(&mut profile, options).is_ok() {
-        let _ = ibscope::report::ranks::ranks_table(&profile);
-        let matrix = ibscope::report::matrix::matrix;
-        let _ = matrix(&profile, ibscope::report::By::Rank, ibscope::report::matrix::Selection::All).total();
+        let _ = ibscope::render::ranks::ranks_table(&profile);
+        let matrix = ibscope::analysis::matrix::matrix;
+        let _ = matrix(&profile, ibscope::analysis::By::Rank, ibscope::analysis::matrix::Selection::All).total();
     }
 }

@@ -1,8 +1,9 @@
 //! After the captures: `ibscope analyze` on each sink, or as a batch job.
 
 use crate::config::{After, Config};
-use crate::remote::quote;
-use crate::remote::{RemoteError, Runner, printable};
+use crate::quote;
+use crate::remote::{RemoteError, Runner};
+use crate::text::printable;
 use crate::undo::Undone;
 use std::path::Path;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::folder::user_of;
-use crate::remote::quote;
+use crate::quote;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};

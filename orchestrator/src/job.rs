@@ -1,7 +1,7 @@
 //! The job: its nodes, and whether it is to be captured.
 
 use crate::name::{self, NameError};
-use crate::remote::printable;
+use crate::text::printable;
 use ibscope_parsers::tools::hostlist;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! What the hooks tell: a line in the log file and one for the system's log, because a hook has no terminal.
 
 use crate::folder::Folder;
-use crate::remote::printable;
 use crate::stamp;
+use crate::text::printable;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::net::UnixDatagram;

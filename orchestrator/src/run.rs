@@ -5,13 +5,13 @@ use crate::effort::{self, Effort, Refusal};
 use crate::folder::Folder;
 use crate::journal::{Entry, JobLock, Journal, JournalError, PlanLock, State, now_ns};
 use crate::manifest::CommandRun;
+use crate::order::{lines, phases};
 use crate::plan::Plan;
 use crate::remote::process::Process;
 use crate::remote::{Files, parallel};
 use crate::sink;
 use crate::step::{CaptureStep, HostfileStep, MirrorStep, Step};
 use crate::undo::{self, Captures, Undone};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
@@ -159,34 +159,6 @@ pub fn start(config: &Config, runner: &dyn Files, journal: Journal, deadline: In
     Ok(started)
 }
 
-/// Steps that stand beside each other and are of one kind need nothing of each other. The places of each such group.
-pub(crate) fn phases(steps: &[Step]) -> Vec<Vec<usize>> {
-    let mut phases: Vec<Vec<usize>> = Vec::new();
-    for (place, step) in steps.iter().enumerate() {
-        match phases.last_mut() {
-            Some(phase) if std::mem::discriminant(&steps[phase[0]]) == std::mem::discriminant(step) => {
-                phase.push(place);
-            }
-            _ => phases.push(vec![place]),
-        }
-    }
-    phases
-}
-
-/// Splits a phase into lines of work that go side by side: a switch is told one thing after the other.
-pub(crate) fn lines(steps: &[Step], phase: &[usize]) -> Vec<Vec<usize>> {
-    let mut by_leaf: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    let mut lines = Vec::new();
-    for &place in phase {
-        match &steps[place] {
-            Step::Mirror(step) => by_leaf.entry(step.leaf_guid).or_default().push(place),
-            Step::Capture(_) | Step::Hostfile(_) => lines.push(vec![place]),
-        }
-    }
-    lines.extend(by_leaf.into_values());
-    lines
-}
-
 /// What is better found out before anything is changed: a folder for captures that others can change, no room in it, a port that somebody else mirrors. Nodes are asked for the time besides.
 fn prepare(effort: Effort<'_>, journal: &Journal) -> Result<Vec<Refusal>, JournalError> {
     let steps: Vec<(usize, &Step)> = journal.plan().steps.iter().enumerate().collect();
@@ -300,7 +272,7 @@ fn wait_ready(effort: Effort<'_>, step: &CaptureStep, process: &Process) -> Resu
 }
 
 fn last_words(log: &str) -> String {
-    let said = crate::remote::printable(log.as_bytes());
+    let said = crate::text::printable(log.as_bytes());
     if said.is_empty() { "it said nothing".to_owned() } else { said }
 }
 
@@ -315,14 +287,9 @@ fn mirror(effort: Effort<'_>, step: &MirrorStep) -> Result<(), Refusal> {
 fn hostfile(step: &HostfileStep) -> Result<(), Refusal> {
     let write = || {
         let (folder, name) = Folder::of(&step.path)?;
-        folder.put(name, hostfile_text(step).as_bytes(), 0o644, None)
+        folder.put(name, step.text().as_bytes(), 0o644, None)
     };
     write().map_err(|error| {
         format!("the hostfile {} cannot be written: {error}; check sinks.hostfile_directory", step.path.display())
     })
-}
-
-/// What a hostfile holds.
-pub(crate) fn hostfile_text(step: &HostfileStep) -> String {
-    step.lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect()
 }

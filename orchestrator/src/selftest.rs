@@ -1,14 +1,15 @@
 //! A look at everything that a capture needs, before the first one: nothing is started, mirrored or changed, except that files are created and deleted
 //! again in the folders that must take them.
 
-use crate::capture::CaptureBackend;
+use crate::config::CaptureBackend;
 use crate::config::{Config, MirrorBackend, Place, Values};
 use crate::fabric::{self, Inventory};
 use crate::folder::Folder;
 use crate::journal::State;
 use crate::remote::process::Node;
-use crate::remote::{Output, RemoteError, Runner, parallel, printable};
+use crate::remote::{Output, RemoteError, Runner, parallel};
 use crate::sink;
+use crate::text::printable;
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -1,8 +1,9 @@
 //! What is done for a capture, one step at a time, each with what undoes it. Steps stand in the journal before they are done.
 
-use crate::capture::CaptureBackend;
+use crate::config::CaptureBackend;
 use crate::guid;
-use crate::remote::{printable, quote};
+use crate::quote;
+use crate::text::printable;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -138,6 +139,13 @@ pub struct HostfileStep {
     pub path: PathBuf,
     /// Its lines, one node each.
     pub lines: Vec<String>,
+}
+
+impl HostfileStep {
+    /// What the file holds.
+    pub(crate) fn text(&self) -> String {
+        self.lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect()
+    }
 }
 
 /// One step of a capture.

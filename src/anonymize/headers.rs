@@ -4,7 +4,7 @@
 //! link or the queue pair has and that tells nothing of people and places. Addresses are exchanged afterwards (`record`).
 //! docs/privacy.md has these masks as a table, and a test compares it with the bytes of packets.
 
-use super::management::exchange;
+use super::bits::{exchange, keep};
 use super::names::Names;
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::{Bth, Grh, Lrh, Opcode};
@@ -60,12 +60,6 @@ const NOTIFICATION: [u8; 16] = [0; 16];
 
 /// Time to live and hop limit of every packet: what is left of them tells how far the sender is.
 const HOPS: u8 = 64;
-
-/// Clears what the mask does not keep, as far as it was captured.
-pub(super) fn keep(data: &mut [u8], at: usize, mask: &[u8]) {
-    let there = data.get_mut(at..).unwrap_or_default();
-    there.iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
-}
 
 /// Tags and labels between the link header, whose `EtherType` is at `kind_at`, and the network header.
 pub(super) fn tags(data: &mut [u8], kind_at: usize, mut at: usize, network: usize, names: &mut Names) {

@@ -1,6 +1,6 @@
 //! Management datagrams: the fields of connection management that are understood stay, with other addresses; of all else only the header.
 
-use super::headers::keep;
+use super::bits::{exchange, keep};
 use super::names::Names;
 use ibscope_parsers::Lid;
 use ibscope_parsers::ib::{CmMessage, MadHeader};
@@ -134,13 +134,4 @@ fn partition(bytes: &mut [u8], at: usize, names: &mut Names) {
 
 fn guid(bytes: &mut [u8], at: usize, names: &mut Names) {
     exchange(bytes, at, |old| names.guid(u64::from_be_bytes(old)).to_be_bytes());
-}
-
-/// Exchanges what stands at `at`; what was cut off in its middle is cleared.
-pub(super) fn exchange<const N: usize>(bytes: &mut [u8], at: usize, new: impl FnOnce([u8; N]) -> [u8; N]) {
-    let Some(rest) = bytes.get_mut(at..) else { return };
-    match rest.first_chunk_mut::<N>() {
-        Some(place) => *place = new(*place),
-        None => rest.fill(0),
-    }
 }

@@ -8,6 +8,7 @@
 //!
 //! Which connections carry envelopes, of which library, is not decided here: the caller has analysed the capture before.
 
+mod bits;
 mod file;
 mod headers;
 mod management;

@@ -136,11 +136,11 @@ pub(super) fn rewrite(payload: &mut [u8], first: &First, form: Form, own: &HashS
             let Some(device) = lane.device.map(|device| start + device.start) else { continue };
             if let Some(gid) = old.get(device + 2..).and_then(<[u8]>::first_chunk) {
                 let port = names.gid(*gid);
-                super::management::exchange(payload, device, |_| [ucx_wireup::DEVICE_BYTES]);
-                super::management::exchange(payload, device + 2, |_| port);
+                super::bits::exchange(payload, device, |_| [ucx_wireup::DEVICE_BYTES]);
+                super::bits::exchange(payload, device + 2, |_| port);
             }
         }
-        super::management::exchange(payload, start + WORKER_ID.start, |id| {
+        super::bits::exchange(payload, start + WORKER_ID.start, |id| {
             names.worker(u64::from_le_bytes(id)).to_le_bytes()
         });
     }

@@ -1,8 +1,9 @@
 //! One record: fields of headers kept or cleared (`headers`), addresses exchanged, payload cleared, check sums computed anew.
 
 use super::Anonymizer;
+use super::bits::exchange;
 use super::headers::{self, IPV4_BYTES, IPV6_BYTES, UDP_BYTES};
-use super::management::{self, exchange, gid, lid};
+use super::management::{self, gid, lid};
 use super::payload::{self, First};
 use crate::model::{ConnectionKey, Kind};
 use ibscope_parsers::frame::LinkType;

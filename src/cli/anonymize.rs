@@ -1,8 +1,9 @@
 //! `ibscope anonymize`.
 
-use super::files::Output;
-use super::input::UsageError;
-use super::{input, output};
+use super::common::files::{self, Output};
+use super::common::parse::threads;
+use super::common::usage::UsageError;
+use super::common::{input, output};
 use crate::anonymize::{Anonymizer, Key, Known, Tally};
 use crate::model::Profile;
 use crate::pipeline::Options;
@@ -34,7 +35,7 @@ pub(super) struct Anonymize {
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
     /// Worker threads of the analysis that goes before [default: one per core]
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = super::args::threads)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = threads)]
     threads: usize,
 }
 
@@ -146,7 +147,7 @@ fn known(profile: &Profile) -> Known {
 }
 
 fn written(anonymizer: &mut Anonymizer, path: &Path, place: &Path, file: fs::File) -> anyhow::Result<Tally> {
-    let failed = |error: io::Error| super::files::unwritten(place, &error);
+    let failed = |error: io::Error| files::unwritten(place, &error);
     let ending = place.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     match ending {
         "zst" => {

@@ -1,7 +1,7 @@
 //! `ibscope capture`: by hand what the hooks do by themselves, and a look at what they have done.
 
-use super::input::UsageError;
-use super::output;
+use super::common::output;
+use super::common::usage::UsageError;
 use clap::{Args, Subcommand, ValueEnum};
 use ibscope_orchestrator::config::Config;
 use ibscope_orchestrator::job::{Job, MOST_NODES};

@@ -1,13 +1,50 @@
 //! `ibscope compare`.
 
-use super::args::{Compare, Format, JobChoice};
-use super::{input, output};
+use super::common::choices::{ByArg, Format};
+use super::common::job_choice::JobChoice;
+use super::common::parse::job;
+use super::common::{input, output};
+use crate::analysis::By;
+use crate::analysis::compare::compare;
 use crate::model::Profile;
 use crate::pipeline;
-use crate::report::{By, compare};
+use crate::render;
 use anyhow::{Context as _, bail};
+use clap::Args;
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct Compare {
+    /// The profile (NAME.ibp) that the other one is held against
+    #[arg(value_name = "A.ibp")]
+    pub(super) a: PathBuf,
+    /// The other profile
+    #[arg(value_name = "B.ibp")]
+    pub(super) b: PathBuf,
+    /// What pairs are of [default: ranks where both know some, else endpoints]
+    #[arg(long, value_enum)]
+    pub(super) by: Option<ByArg>,
+    /// Compare job N of both profiles, or job N of A with job M of B [default: all; several need --by endpoint]
+    #[arg(long, value_name = "N[,M]", default_value = "all", hide_default_value = true, value_parser = jobs)]
+    pub(super) job: [JobChoice; 2],
+    /// Leave out inferred ranks: their queue pairs are unassigned
+    #[arg(long)]
+    pub(super) strict: bool,
+    /// Form of the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
+}
+
+/// A job of both, or one of each.
+fn jobs(text: &str) -> Result<[JobChoice; 2], String> {
+    let (a, b) = text.split_once(',').unwrap_or((text, text));
+    match (job(a.trim()), job(b.trim())) {
+        (Ok(a), Ok(b)) => Ok([a, b]),
+        _ => Err("expected the number of a job, that of one in A and of one in B (1,2), or `all`".to_owned()),
+    }
+}
 
 /// Shows two profiles side by side.
 pub(super) fn run(args: &Compare) -> anyhow::Result<ExitCode> {
@@ -29,11 +66,11 @@ pub(super) fn run(args: &Compare) -> anyhow::Result<ExitCode> {
             input::one_job(profile, "each side of a comparison by rank")?;
         }
     }
-    let comparison = compare::compare([&a, &b], names, by)?;
+    let comparison = compare([&a, &b], names, by)?;
     output::results(|out| match args.format {
-        Format::Table => out.write_all(compare::table(&comparison).as_bytes()),
-        Format::Csv => compare::csv(&comparison, out),
-        Format::Json => compare::json(&comparison, out),
+        Format::Table => out.write_all(render::compare::table(&comparison).as_bytes()),
+        Format::Csv => render::compare::csv(&comparison, out),
+        Format::Json => render::compare::json(&comparison, out),
     })?;
     for (which, profile) in [("A", &a), ("B", &b)] {
         let notes: Vec<String> = profile.notes.iter().map(|note| format!("{which}: {note}")).collect();

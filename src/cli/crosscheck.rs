@@ -1,15 +1,19 @@
 //! `ibscope crosscheck`.
 
-use super::args::{Figures, Format, Reading, Scope};
-use super::files::Outputs;
-use super::input::{self, Needs, UsageError};
-use super::{files, output};
+use super::common::arguments::{Figures, Reading, Scope};
+use super::common::choices::Format;
+use super::common::files::{self, Outputs};
+use super::common::input::{self, Needs};
+use super::common::output;
+use super::common::parse::percent;
+use super::common::usage::UsageError;
+use crate::analysis::crosscheck::agrees;
 use crate::crosscheck::cubex::{self, CubeProfile};
 use crate::crosscheck::{self, Placement, Singles, Trace};
 use crate::model::Profile;
 use crate::pipeline;
-use crate::report::crosscheck as report;
-use crate::report::figure;
+use crate::render::crosscheck as rendered;
+use crate::render::figure;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -65,7 +69,7 @@ pub(super) struct Against {
     #[arg(long, value_name = "FILE", requires = "trace")]
     placement: Option<PathBuf>,
     /// Differences up to this percentage of the trace's messages and bytes do not matter
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = super::args::percent, requires = "trace")]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent, requires = "trace")]
     tolerance: f64,
     /// Compare collective operations alone, where the trace has no point-to-point messages
     #[arg(long, requires = "trace")]
@@ -141,21 +145,21 @@ pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
     // Before the text: its reader may go away, and the figures are wanted all the same.
     figures.finish(|| Ok(figure::crosscheck(&result)?))?;
     output::results(|out| match args.format {
-        Format::Table => out.write_all(report::table(&result).as_bytes()),
+        Format::Table => out.write_all(rendered::table(&result).as_bytes()),
         Format::Csv => match args.view {
-            View::Pairs => report::csv(&result, out),
-            View::Differences => report::differences_csv(&result, out),
-            View::Clocks => report::clocks_csv(&result, out),
-            View::Delays => report::delays_csv(&result, out),
-            View::Calls => report::calls_csv(&result, out),
-            View::OneSided => report::one_sided_csv(&result, out),
-            View::Unidentified => report::unidentified_csv(&result, out),
+            View::Pairs => rendered::csv(&result, out),
+            View::Differences => rendered::differences_csv(&result, out),
+            View::Clocks => rendered::clocks_csv(&result, out),
+            View::Delays => rendered::delays_csv(&result, out),
+            View::Calls => rendered::calls_csv(&result, out),
+            View::OneSided => rendered::one_sided_csv(&result, out),
+            View::Unidentified => rendered::unidentified_csv(&result, out),
         },
-        Format::Json => report::json(&result, out),
+        Format::Json => rendered::json(&result, out),
     })?;
     output::notes(&result.notes);
     input::notes(&args.inputs, &args.reading, &profile);
-    if !report::agrees(&result) {
+    if !agrees(&result) {
         return Ok(ExitCode::from(DIFFERS));
     }
     Ok(input::exit_code(&args.reading, &profile.coverage))

@@ -1,12 +1,42 @@
 //! `ibscope health`.
 
-use super::args::{Format, Health, HealthBy};
-use super::files::Outputs;
-use super::input::{self, Needs};
-use super::output;
+use super::common::arguments::{Figures, Source};
+use super::common::choices::Format;
+use super::common::files::Outputs;
+use super::common::input::{self, Needs};
+use super::common::output;
+use crate::analysis::health::retransmissions;
+use crate::model::link::Speed;
 use crate::pipeline;
-use crate::report::{figure, health};
+use crate::render::{figure, health};
+use clap::{Args, ValueEnum};
 use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct Health {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// What has a row; json holds connections, links and pauses together, or time alone
+    #[arg(long, value_enum, default_value_t = HealthBy::Connection)]
+    pub(super) by: HealthBy,
+    /// Speed of the links, for the time of pauses: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
+    #[arg(long, value_name = "SPEED")]
+    pub(super) link: Option<Speed>,
+    #[command(flatten)]
+    pub(super) figures: Figures,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum HealthBy {
+    /// Directed connections between queue pairs
+    Connection,
+    /// Links between a port and its switch, each direction for itself
+    Link,
+    /// Bins of time: what was sent again, by sender
+    Time,
+    /// Senders of pause and PFC frames (RoCE), and the classes that they pause
+    Pause,
+}
 
 /// Shows what goes wrong.
 pub(super) fn run(args: &Health) -> anyhow::Result<ExitCode> {
@@ -18,14 +48,14 @@ pub(super) fn run(args: &Health) -> anyhow::Result<ExitCode> {
     let needs = Needs { health: true, bin_ns, ..Needs::default() };
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     // Before the text: its reader may go away, and the figures are wanted all the same.
-    figures.finish(|| Ok(figure::retransmissions(&health::retransmissions(&profile)?)?))?;
+    figures.finish(|| Ok(figure::retransmissions(&retransmissions(&profile)?)?))?;
     let speed = args.link.as_ref();
-    let repeats = is_over_time.then(|| health::retransmissions(&profile)).transpose()?;
+    let repeats = is_over_time.then(|| retransmissions(&profile)).transpose()?;
     output::results(|out| match (source.format, args.by) {
         (format, HealthBy::Time) => repeats.iter().try_for_each(|repeats| match format {
-            Format::Table => out.write_all(health::over_time_table(repeats).as_bytes()),
-            Format::Csv => health::over_time_csv(repeats, out),
-            Format::Json => health::over_time_json(repeats, out),
+            Format::Table => out.write_all(health::time_series_table(repeats).as_bytes()),
+            Format::Csv => health::time_series_csv(repeats, out),
+            Format::Json => health::time_series_json(repeats, out),
         }),
         (Format::Table, HealthBy::Connection) => out.write_all(health::table(&profile, speed).as_bytes()),
         (Format::Table, HealthBy::Link) => out.write_all(health::links_table(&profile).as_bytes()),

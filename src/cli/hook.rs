@@ -1,6 +1,6 @@
 //! `ibscope hook`: what Slurm runs, and how that is installed.
 
-use super::output;
+use super::common::output;
 use clap::{Args, Subcommand};
 use ibscope_orchestrator::config::Config;
 use ibscope_orchestrator::hook::{self, Moment, Outcome};

@@ -1,17 +1,114 @@
 //! `ibscope latency`.
 
-use super::args::{Latency, LatencyFormat, View};
-use super::files::Outputs;
-use super::input::{self, Needs, UsageError};
-use super::output;
+use super::common::arguments::{Figures, Reading, Scope};
+use super::common::choices::ByArg;
+use super::common::files::Outputs;
+use super::common::input::{self, Needs};
+use super::common::output;
+use super::common::parse::bin_ns;
+use super::common::usage::UsageError;
+use crate::analysis::By;
+use crate::analysis::latency::INTERVALS;
+use crate::analysis::latency::{self as analysis, Apart, Key, Wanted};
+use crate::analysis::theoretical_minimum::{self, Path};
 use crate::model::link::Speed;
 use crate::model::{Histogram, Profile};
 use crate::pipeline;
-use crate::report::floor::{self, Path};
-use crate::report::latency::{self, Apart, Key, Subject, Wanted};
-use crate::report::{By, figure};
+use crate::render::latency::{self, Subject};
+use crate::render::{self, figure};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct Latency {
+    /// One profile (NAME.ibp), or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+    #[arg(required = true, value_name = "PROFILE|CAPTURE")]
+    pub(super) inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) reading: Reading,
+    #[command(flatten)]
+    pub(super) scope: Scope,
+    /// Keep pairs of these apart [default: all together]
+    #[arg(long, value_enum)]
+    pub(super) by: Option<ByArg>,
+    /// Put all message sizes together
+    #[arg(long)]
+    pub(super) all_sizes: bool,
+    /// Tell the share of samples above this
+    #[arg(long, value_name = "DURATION", default_value = "10us", value_parser = bin_ns)]
+    pub(super) limit: i64,
+    /// Hold what was measured against the least that a link of this speed takes: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
+    #[arg(long, value_name = "SPEED", conflicts_with = "all_sizes")]
+    pub(super) link: Option<Speed>,
+    /// Switches between two ports
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "link")]
+    pub(super) hops: u32,
+    /// Time that a packet takes through a switch, in nanoseconds
+    #[arg(long, value_name = "NS", default_value_t = 90, requires = "link")]
+    pub(super) switch_ns: u32,
+    /// Path MTU in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, requires = "link", value_parser = mtu)]
+    pub(super) mtu: u32,
+    /// What the result and the figures show
+    #[arg(long, value_enum, default_value_t = View::Histogram)]
+    pub(super) view: View,
+    /// Show this interval only [default: all of them; figures show acknowledged, or else `last_response`]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(INTERVALS))]
+    pub(super) interval: Option<String>,
+    /// Width of the bins of time (timeline and surface); of a profile, a multiple of its own [default: 10ms, or the profile's]
+    #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
+    pub(super) bin: Option<i64>,
+    /// Form of the result
+    #[arg(long, value_enum, default_value_t = LatencyFormat::Table)]
+    pub(super) format: LatencyFormat,
+    #[command(flatten)]
+    pub(super) figures: Figures,
+}
+
+impl Latency {
+    /// The name of the interval that is wanted alone.
+    pub(super) fn interval(&self) -> Option<&'static str> {
+        let wanted = self.interval.as_deref()?;
+        INTERVALS.into_iter().find(|name| *name == wanted)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum View {
+    /// How often which time was measured; as text, extremes and quantiles
+    Histogram,
+    /// The buckets of the histograms: which time was measured how often
+    Buckets,
+    /// The same by message size, as median and the interval that holds 80 % of the samples
+    Sizes,
+    /// The median by message size and by the rate of the connection at that time
+    Surface,
+    /// Percentiles over time
+    Timeline,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LatencyFormat {
+    /// For people
+    Table,
+    /// Comma-separated values
+    Csv,
+    /// JSON, with the buckets of the histograms
+    Json,
+    /// `latency_samples: N` and six more lines, over all requests and their answers
+    Collie,
+}
+
+/// Those that InfiniBand defines.
+const MTUS_BYTES: [u32; 5] = [256, 512, 1024, 2048, 4096];
+
+fn mtu(text: &str) -> Result<u32, String> {
+    let bytes = text.parse().ok().filter(|bytes| MTUS_BYTES.contains(bytes));
+    bytes.ok_or_else(|| "expected 256, 512, 1024, 2048 or 4096".to_owned())
+}
 
 /// Shows times between packets.
 pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
@@ -38,10 +135,10 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
     let limit_ns = args.limit.unsigned_abs();
     match args.view {
         View::Histogram | View::Buckets | View::Sizes => {
-            let mut table = latency::latencies(&profile, Apart { by: wanted.by, sizes: !args.all_sizes });
+            let mut table = analysis::latencies(&profile, Apart { by: wanted.by, sizes: !args.all_sizes });
             table.retain(|key, _| wanted.interval.is_none_or(|name| name == key.interval));
             if let Some(speed) = args.link.clone() {
-                return with_floors(args, &profile, &table, (speed, &nothing));
+                return with_minimum(args, &profile, &table, (speed, &nothing));
             }
             is_empty = table.is_empty();
             output::results(|out| match args.format {
@@ -65,19 +162,23 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
             })?;
         }
         View::Surface => {
-            let surface = latency::surface(&profile, &wanted)?;
+            let surface = analysis::surface(&profile, &wanted)?;
             output::results(|out| match args.format {
-                LatencyFormat::Csv => surface.csv(out),
-                LatencyFormat::Json => surface.json(out),
-                LatencyFormat::Table | LatencyFormat::Collie => out.write_all(surface.table(&nothing).as_bytes()),
+                LatencyFormat::Csv => latency::surface_csv(&surface, out),
+                LatencyFormat::Json => latency::surface_json(&surface, out),
+                LatencyFormat::Table | LatencyFormat::Collie => {
+                    out.write_all(latency::surface_table(&surface, &nothing).as_bytes())
+                }
             })?;
         }
         View::Timeline => {
-            let times = latency::over_time(&profile, &wanted)?;
+            let times = analysis::time_series(&profile, &wanted)?;
             output::results(|out| match args.format {
-                LatencyFormat::Csv => times.csv(out),
-                LatencyFormat::Json => times.json(out),
-                LatencyFormat::Table | LatencyFormat::Collie => out.write_all(times.table(&nothing).as_bytes()),
+                LatencyFormat::Csv => latency::time_series_csv(&times, out),
+                LatencyFormat::Json => latency::time_series_json(&times, out),
+                LatencyFormat::Table | LatencyFormat::Collie => {
+                    out.write_all(latency::time_series_table(&times, &nothing).as_bytes())
+                }
             })?;
         }
     }
@@ -103,14 +204,14 @@ fn notes(args: &Latency, profile: &Profile, is_empty: bool) {
 
 /// The figure, of all pairs together.
 fn draw(args: &Latency, profile: &Profile) -> anyhow::Result<figure::Drawing> {
-    let latencies = latency::latencies(profile, Apart { by: None, sizes: true });
+    let latencies = analysis::latencies(profile, Apart { by: None, sizes: true });
     let subject = Subject::of(&latencies, args.interval(), profile.times_read)?;
     let wanted = Wanted { by: None, interval: Some(subject.interval), bin_ns: profile_bin_ns(args) };
     Ok(match args.view {
         View::Histogram | View::Buckets => figure::latency_histogram(&subject, &latencies)?,
         View::Sizes => figure::latency_sizes(&subject, &latencies)?,
-        View::Surface => figure::latency_surface(&subject, &latency::surface(profile, &wanted)?)?,
-        View::Timeline => figure::latency_over_time(&subject, &latency::over_time(profile, &wanted)?)?,
+        View::Surface => figure::latency_surface(&subject, &analysis::surface(profile, &wanted)?)?,
+        View::Timeline => figure::latency_over_time(&subject, &analysis::time_series(profile, &wanted)?)?,
     })
 }
 
@@ -120,7 +221,7 @@ fn profile_bin_ns(args: &Latency) -> Option<i64> {
 }
 
 /// Shows what was measured against the least that the links allow.
-fn with_floors(
+fn with_minimum(
     args: &Latency,
     profile: &Profile,
     table: &BTreeMap<Key, Histogram>,
@@ -131,13 +232,17 @@ fn with_floors(
         hops: args.hops,
         switch_ns: args.switch_ns,
         mtu_bytes: args.mtu,
-        header_bytes: floor::header_bytes(profile),
-        clocks_ns: floor::clocks_ns(profile),
+        header_bytes: theoretical_minimum::header_bytes(profile),
+        clocks_ns: theoretical_minimum::clocks_ns(profile),
     };
     output::results(|out| match args.format {
-        LatencyFormat::Table => out.write_all(floor::table(table, &path, &profile.coverage, nothing).as_bytes()),
-        LatencyFormat::Csv => floor::csv(table, &path, &profile.coverage, out),
-        LatencyFormat::Json | LatencyFormat::Collie => floor::json(table, &path, &profile.coverage, out),
+        LatencyFormat::Table => {
+            out.write_all(render::theoretical_minimum::table(table, &path, &profile.coverage, nothing).as_bytes())
+        }
+        LatencyFormat::Csv => render::theoretical_minimum::csv(table, &path, &profile.coverage, out),
+        LatencyFormat::Json | LatencyFormat::Collie => {
+            render::theoretical_minimum::json(table, &path, &profile.coverage, out)
+        }
     })?;
     notes(args, profile, table.is_empty());
     Ok(input::exit_code(&args.reading, &profile.coverage))

@@ -1,12 +1,27 @@
-//! `ibscope completions` and `ibscope manual`: what shells and `man` know of the command line, made from the one definition in `args`.
+//! `ibscope completions` and `ibscope manual`: what shells and `man` know of the command line, made from the one definition in `command`.
 
-use super::args::{Cli, Completions, Manual};
-use super::{files, output};
-use clap::CommandFactory as _;
+use super::common::{files, output};
+use clap::Args;
+use clap_complete::Shell;
 use clap_mangen::Man;
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct Completions {
+    /// The shell that is to complete
+    #[arg(value_enum)]
+    pub(super) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Manual {
+    /// Folder for the pages, for example ~/.local/share/man/man1; pages that are there are replaced
+    #[arg(value_name = "FOLDER")]
+    pub(super) folder: PathBuf,
+}
 
 const NAME: &str = env!("CARGO_PKG_NAME");
 
@@ -36,18 +51,17 @@ NO_COLOR
 set and not empty: no colours, unless \fB\-\-color always\fR asks for them
 "#;
 
-/// Prints the completions of a shell.
-pub(super) fn completions(args: &Completions) -> anyhow::Result<ExitCode> {
+/// Prints the completions of a shell for this command line.
+pub(super) fn completions(args: &Completions, mut cli: clap::Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
+    clap_complete::generate(args.shell, &mut cli, NAME, &mut script);
     output::results(|out| out.write_all(&script))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes `ibscope.1`, and a page for each command, into a folder.
-pub(super) fn manual(args: &Manual) -> anyhow::Result<ExitCode> {
+pub(super) fn manual(args: &Manual, mut cli: clap::Command) -> anyhow::Result<ExitCode> {
     fs::create_dir_all(&args.folder).map_err(|error| files::unwritten(&args.folder, &error))?;
-    let mut cli = Cli::command();
     cli.build();
     let mut pages = 0;
     write(&cli, &args.folder, &mut pages)?;

@@ -1,14 +1,53 @@
 //! `ibscope merge`: profiles of parts -> the profile of all of it.
 
-use super::args::Merge;
-use super::files::Output;
-use super::{files, input, output};
+use super::common::choices::Color;
+use super::common::files::{self, Output};
+use super::common::parse::{percent, threads};
+use super::common::{input, output};
 use crate::model::Clock;
 use crate::pipeline::{self, Mismatch, Options};
-use crate::report::text;
+use crate::render::text;
 use anyhow::anyhow;
+use clap::Args;
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct Merge {
+    /// Profiles that `analyze --partial` or `merge` wrote
+    #[arg(required = true, value_name = "PROFILE")]
+    pub(super) profiles: Vec<PathBuf>,
+    /// Write the profile of all to this folder, usually NAME.ibp; a profile that is there is replaced
+    #[arg(short, long, value_name = "PROFILE")]
+    pub(super) output: PathBuf,
+    /// Where clocks differ: write them to this file, for `analyze --clocks`
+    #[arg(long, value_name = "FILE")]
+    pub(super) clocks: Option<PathBuf>,
+    /// Names of endpoints, beside those that the profiles have: csv `endpoint,name`
+    #[arg(long, value_name = "FILE")]
+    pub(super) hosts: Option<PathBuf>,
+    /// Ranks of endpoints, instead of those learnt from the traffic: csv `rank,endpoint[,qpn]`
+    #[arg(long, value_name = "FILE")]
+    pub(super) rankmap: Option<PathBuf>,
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = threads)]
+    pub(super) threads: usize,
+    /// Exit with code 3 if less than this percentage of the records could be decoded
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
+    pub(super) min_coverage: f64,
+    /// When to colour the summary
+    #[arg(long, value_enum, default_value_t = Color::Auto)]
+    pub(super) color: Color,
+}
+
+impl Merge {
+    /// What a job merges.
+    pub(super) const fn of(profiles: Vec<PathBuf>, output: PathBuf, clocks: PathBuf) -> Self {
+        let (hosts, rankmap, threads, min_coverage) = (None, None, 0, 0.0);
+        Self { profiles, output, clocks: Some(clocks), hosts, rankmap, threads, min_coverage, color: Color::Never }
+    }
+}
 
 pub(super) fn run(args: &Merge) -> anyhow::Result<ExitCode> {
     run_with(args, &[], "")

@@ -1,15 +1,40 @@
 //! `ibscope messages`: single messages as lines, as one Parquet file, or as a part of a dataset.
 
-use super::args::Messages;
-use super::files::{self, Output};
-use super::input::{self, UsageError};
-use super::output;
+use super::common::arguments::{Reading, Scope};
+use super::common::choices::Format;
+use super::common::files::{self, Output};
+use super::common::usage::UsageError;
+use super::common::{input, output};
+use super::dataset::Dataset;
 use crate::model::{MessageRow, Profile};
 use crate::pipeline::{DatasetWriter, MessageWriter};
-use crate::report::messages::Lines;
+use crate::render::messages::Lines;
+use clap::Args;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct Messages {
+    /// Captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+    #[arg(required = true, value_name = "CAPTURE")]
+    pub(super) inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) reading: Reading,
+    #[command(flatten)]
+    pub(super) scope: Scope,
+    /// Also transport messages that belong to no MPI message: one-sided operations, credits, storage ...
+    #[arg(long)]
+    pub(super) transport: bool,
+    /// Form of the result; json is one object per line
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
+    /// Write the messages to this file as a Parquet table, and nothing to standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "format")]
+    pub(super) parquet: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) dataset: Dataset,
+}
 
 /// `ibscope messages`.
 pub(super) fn run(args: &Messages) -> anyhow::Result<ExitCode> {

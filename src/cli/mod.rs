@@ -4,33 +4,38 @@
 //! was written but less than `--min-coverage` percent of the records were decoded, 4 the wire differs from a
 //! trace and nothing explains it, 129, 130 and 143 ended early by SIGHUP, SIGINT or SIGTERM. A closed pipe is not an error.
 
+mod analyze;
 mod anonymize;
-mod args;
 mod capture;
-mod commands;
+mod collectives;
+mod command;
+mod common;
 mod compare;
 mod crosscheck;
-mod files;
+mod dataset;
 mod health;
 mod hook;
-mod input;
+mod inspect;
 mod latency;
-mod manifest;
 mod manual;
+mod matrix;
 mod merge;
 mod messages;
-mod output;
 mod phases;
+mod ranks;
 mod rates;
 mod report;
 mod slurm;
 mod summary;
+mod timeline;
 mod trace;
 mod watch;
 
 use crate::scratch;
-use args::{Cli, Command};
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
+use command::{Cli, Command};
+use common::output;
+use common::usage::UsageError;
 use std::panic;
 use std::process::ExitCode;
 
@@ -43,16 +48,16 @@ pub fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let result = match &cli.command {
-        Command::Analyze(args) => commands::analyze(args),
+        Command::Analyze(args) => analyze::run(args),
         Command::Anonymize(args) => anonymize::run(args),
         Command::Merge(args) => merge::run(args),
         Command::Summary(args) => summary::run(args),
-        Command::Inspect(args) => commands::inspect(args),
-        Command::Matrix(args) => commands::matrix(args),
-        Command::Timeline(args) => commands::timeline(args),
-        Command::Ranks(args) => commands::ranks(args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Matrix(args) => matrix::run(args),
+        Command::Timeline(args) => timeline::run(args),
+        Command::Ranks(args) => ranks::run(args),
         Command::Messages(args) => messages::run(args),
-        Command::Collectives(args) => commands::collectives(args),
+        Command::Collectives(args) => collectives::run(args),
         Command::Health(args) => health::run(args),
         Command::Latency(args) => latency::run(args),
         Command::Rates(args) => rates::run(args),
@@ -62,20 +67,20 @@ pub fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Watch(args) => watch::run(args),
         Command::Report(args) => report::run(args),
-        Command::SlurmAnalyze(args) => slurm::run(args),
-        Command::SlurmTask(args) => slurm::task(args),
-        Command::SlurmMerge(args) => slurm::merge(args),
+        Command::SlurmAnalyze(args) => slurm::analyze::run(args),
+        Command::SlurmTask(args) => slurm::task::run(args),
+        Command::SlurmMerge(args) => slurm::merge::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
-        Command::Completions(args) => manual::completions(args),
-        Command::Manual(args) => manual::manual(args),
+        Command::Completions(args) => manual::completions(args, Cli::command()),
+        Command::Manual(args) => manual::manual(args, Cli::command()),
     };
     match result {
         Ok(code) => code,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::say(&format!("ibscope: {}", output::describe(&error)));
-            if error.is::<input::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -1,13 +1,45 @@
 //! `ibscope phases`.
 
-use super::args::{Format, Phases, PhasesView};
-use super::files::Outputs;
-use super::input::{self, Needs};
-use super::output;
+use super::common::arguments::{Figures, Source};
+use super::common::choices::{ByArg, Format};
+use super::common::files::Outputs;
+use super::common::input::{self, Needs};
+use super::common::output;
+use super::common::parse::bin_ns;
+use crate::analysis::AnalysisError;
+use crate::analysis::By;
+use crate::analysis::phases::{Options, phases};
 use crate::pipeline;
-use crate::report::phases::{self, Options};
-use crate::report::{By, ReportError, figure};
+use crate::render::{figure, phases};
+use clap::{Args, ValueEnum};
 use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct Phases {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// What patterns and matrices are of [default: ranks, or endpoints where most of the traffic has none]
+    #[arg(long, value_enum)]
+    pub(super) by: Option<ByArg>,
+    /// Width of the windows that are compared: phases begin at least so far apart [default: a round width that makes at most 64 of them]
+    #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
+    pub(super) window: Option<i64>,
+    /// What csv holds; json holds everything
+    #[arg(long, value_enum, default_value_t = PhasesView::Phases)]
+    pub(super) view: PhasesView,
+    #[command(flatten)]
+    pub(super) figures: Figures,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum PhasesView {
+    /// A row for each phase
+    Phases,
+    /// The matrix of each phase
+    Matrices,
+    /// The collective operations that were seen in each phase
+    Collectives,
+}
 
 /// Shows the job's time cut where the communication pattern changes.
 pub(super) fn run(args: &Phases) -> anyhow::Result<ExitCode> {
@@ -23,9 +55,9 @@ pub(super) fn run(args: &Phases) -> anyhow::Result<ExitCode> {
         Needs { bin_ns: Some(bin_ns), ..Needs::default() },
     )?;
     if profile.bin_ns <= 0 {
-        return Err(ReportError::NoTimeline.into());
+        return Err(AnalysisError::NoTimeline.into());
     }
-    let phases = phases::phases(&profile, &Options { by: args.by.map(By::from), window_ns: args.window });
+    let phases = phases(&profile, &Options { by: args.by.map(By::from), window_ns: args.window });
     // Before the text: its reader may go away, and the figures are wanted all the same.
     figures.finish(|| Ok(figure::phases(&phases)?))?;
     output::results(|out| match source.format {

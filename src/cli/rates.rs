@@ -1,12 +1,48 @@
 //! `ibscope rates`.
 
-use super::args::{Format, Rates, RatesView};
-use super::files::Outputs;
-use super::input::{self, Needs};
-use super::output;
+use super::common::arguments::{Figures, Source};
+use super::common::choices::{ByArg, Format};
+use super::common::files::Outputs;
+use super::common::input::{self, Needs};
+use super::common::output;
+use super::common::parse::bin_ns;
+use crate::analysis::By;
+use crate::analysis::rates::{DEFAULT_WINDOW_NS, rates};
 use crate::pipeline;
-use crate::report::{By, figure, rates};
+use crate::render::{self, figure};
+use clap::{Args, ValueEnum};
 use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct Rates {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// Keep pairs of these apart [default: all together]
+    #[arg(long, value_enum)]
+    pub(super) by: Option<ByArg>,
+    /// Width of the bins; those of a profile are shared out where it is no multiple of theirs [default: 10ms, or the profile's, or
+    /// wider where they would be more than a million]
+    #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
+    pub(super) bin: Option<i64>,
+    /// What csv holds; json holds everything
+    #[arg(long, value_enum, default_value_t = RatesView::Bins)]
+    pub(super) view: RatesView,
+    /// Length of the window whose highest rate is the peak [default: 100ms, or all where that is shorter]
+    #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
+    pub(super) window: Option<i64>,
+    #[command(flatten)]
+    pub(super) figures: Figures,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum RatesView {
+    /// Sums and rates over time
+    Bins,
+    /// Sums, means and peaks
+    Peaks,
+    /// How large messages and packets are
+    Sizes,
+}
 
 /// A window that is this many times the common divisor of window and bins, or more, is found in steps of a bin: finer bins would be too many.
 const FINEST: i64 = 64;
@@ -21,8 +57,8 @@ pub(super) fn run(args: &Rates) -> anyhow::Result<ExitCode> {
     let needs = Needs { bin_ns: Some(fine_ns(args)), sizes: true, ..Needs::default() };
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     let bin_ns = args.bin.or((!is_profile).then_some(pipeline::DEFAULT_BIN_NS));
-    let window_ns = args.window.unwrap_or(rates::DEFAULT_WINDOW_NS);
-    let mut rates = rates::rates(&profile, args.by.map(By::from), bin_ns, window_ns)?;
+    let window_ns = args.window.unwrap_or(DEFAULT_WINDOW_NS);
+    let mut rates = rates(&profile, args.by.map(By::from), bin_ns, window_ns)?;
     let unasked_bin_ns = args.bin.is_none().then_some(rates.bin_ns);
     if unasked_bin_ns.is_some() {
         rates = rates.widened();
@@ -33,15 +69,15 @@ pub(super) fn run(args: &Rates) -> anyhow::Result<ExitCode> {
     // Before the text: its reader may go away, and the figures are wanted all the same.
     figures.finish(|| Ok(figure::rates(&rates)?))?;
     output::results(|out| match source.format {
-        Format::Table => out.write_all(rates::table(&rates, is_profile).as_bytes()),
+        Format::Table => out.write_all(render::rates::table(&rates, is_profile).as_bytes()),
         Format::Csv => match args.view {
-            RatesView::Bins => rates::csv(&rates, out),
-            RatesView::Peaks => rates::peaks_csv(&rates, out),
-            RatesView::Sizes => rates::sizes_csv(&rates, out),
+            RatesView::Bins => render::rates::csv(&rates, out),
+            RatesView::Peaks => render::rates::peaks_csv(&rates, out),
+            RatesView::Sizes => render::rates::sizes_csv(&rates, out),
         },
-        Format::Json => rates::json(&rates, out),
+        Format::Json => render::rates::json(&rates, out),
     })?;
-    output::notes(&rates::notes(&rates, args.window, unasked_bin_ns));
+    output::notes(&render::rates::notes(&rates, args.window, unasked_bin_ns));
     input::notes_on_times(&profile);
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
@@ -50,7 +86,7 @@ pub(super) fn run(args: &Rates) -> anyhow::Result<ExitCode> {
 /// Bins in which captures are read: those asked for, or narrower ones that fit both them and the window.
 fn fine_ns(args: &Rates) -> i64 {
     let bin_ns = args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS);
-    let window_ns = args.window.unwrap_or(rates::DEFAULT_WINDOW_NS);
+    let window_ns = args.window.unwrap_or(DEFAULT_WINDOW_NS);
     let (mut fine_ns, mut rest_ns) = (bin_ns, window_ns);
     while rest_ns != 0 {
         (fine_ns, rest_ns) = (rest_ns, fine_ns % rest_ns);

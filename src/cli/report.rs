@@ -1,14 +1,15 @@
 //! `ibscope report`.
 
-use super::args::{Reading, Scope};
+use super::common::arguments::{Reading, Scope};
+use super::common::files::Output;
+use super::common::input::{self, Needs};
+use super::common::output;
+use super::compare;
 use super::crosscheck::{Against, DIFFERS};
-use super::files::Output;
-use super::input::{self, Needs};
-use super::{compare, output};
+use crate::analysis::crosscheck::agrees;
 use crate::crosscheck::Singles;
 use crate::pipeline;
-use crate::report::crosscheck::agrees;
-use crate::report::html::{Compared, Page};
+use crate::render::html::{Compared, Page};
 use anyhow::bail;
 use clap::Args;
 use std::borrow::Cow;

@@ -1,11 +1,22 @@
 //! `ibscope summary`.
 
-use super::args::{Format, Summary};
-use super::input::{self, Needs};
-use super::output;
+use super::common::arguments::Source;
+use super::common::choices::{Color, Format};
+use super::common::input::{self, Needs};
+use super::common::output;
 use crate::pipeline;
-use crate::report::{summary, text};
+use crate::render::{summary, text};
+use clap::Args;
 use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct Summary {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t = Color::Auto)]
+    pub(super) color: Color,
+}
 
 /// Shows what a person reads in ten seconds: who, how much, how fast, what went wrong.
 pub(super) fn run(args: &Summary) -> anyhow::Result<ExitCode> {

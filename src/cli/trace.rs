@@ -1,14 +1,36 @@
 //! `ibscope trace`.
 
-use super::args;
-use super::files::{Output, unwritten};
-use super::input::{self, Needs};
-use super::output;
+use super::common::arguments::{Reading, Scope};
+use super::common::files::{self, Output};
+use super::common::input::{self, Needs};
+use super::common::output;
 use crate::model::Profile;
 use crate::pipeline::{self, MessageStream};
-use crate::report::trace::{Trace, Written};
+use crate::render::trace::{self, Written};
+use clap::Args;
 use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct Trace {
+    /// Captures, for their messages, or one profile (NAME.ibp), for the rates of its timeline
+    #[arg(required = true, value_name = "CAPTURE|PROFILE")]
+    pub(super) inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) reading: Reading,
+    #[command(flatten)]
+    pub(super) scope: Scope,
+    /// Write to this file [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+    /// Write this many events at most, four of them per message; viewers hold some millions
+    #[arg(long, value_name = "N", default_value_t = 4_000_000)]
+    pub(super) max_events: u64,
+    /// Also transport messages that belong to no MPI message: one-sided operations, credits, storage ...
+    #[arg(long)]
+    pub(super) transport: bool,
+}
 
 /// What the trace is made of.
 enum Source {
@@ -17,7 +39,7 @@ enum Source {
 }
 
 /// Writes messages, or the rates of a profile, as trace events.
-pub(super) fn run(args: &args::Trace) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &Trace) -> anyhow::Result<ExitCode> {
     input::check(&args.inputs)?;
     // As with other commands, `-` is standard output.
     let place = args.output.as_ref().filter(|place| place.as_os_str() != "-");
@@ -38,7 +60,7 @@ pub(super) fn run(args: &args::Trace) -> anyhow::Result<ExitCode> {
             file.finish_with(|file| {
                 let mut out = BufWriter::with_capacity(1 << 16, file);
                 written = write(args, &profile, source, &mut out)?;
-                out.flush().map_err(|error| unwritten(&place, &error))
+                out.flush().map_err(|error| files::unwritten(&place, &error))
             })?;
             let what = if pipeline::is_profile(&args.inputs[0]) { "values of counters" } else { "messages" };
             output::say(&format!("{} {what} written to {}", written.shown, place.display()));
@@ -49,7 +71,7 @@ pub(super) fn run(args: &args::Trace) -> anyhow::Result<ExitCode> {
     Ok(input::exit_code(&args.reading, &profile.coverage))
 }
 
-fn source(args: &args::Trace) -> anyhow::Result<(Profile, Source)> {
+fn source(args: &Trace) -> anyhow::Result<(Profile, Source)> {
     if args.inputs.iter().any(|place| pipeline::is_profile(place)) {
         return Ok((input::profile(&args.inputs, &args.reading, args.scope, Needs::default())?, Source::Timeline));
     }
@@ -59,24 +81,24 @@ fn source(args: &args::Trace) -> anyhow::Result<(Profile, Source)> {
     Ok((stream.profile().clone(), Source::Messages(Box::new(stream))))
 }
 
-fn write(args: &args::Trace, profile: &Profile, source: Source, out: &mut dyn Write) -> anyhow::Result<Written> {
+fn write(args: &Trace, profile: &Profile, source: Source, out: &mut dyn Write) -> anyhow::Result<Written> {
     let failed = |error: io::Error| match &args.output {
-        Some(place) if error.kind() != io::ErrorKind::BrokenPipe => unwritten(place, &error),
+        Some(place) if error.kind() != io::ErrorKind::BrokenPipe => files::unwritten(place, &error),
         _ => error.into(),
     };
-    let mut trace = Trace::begin(profile, args.max_events, out).map_err(failed)?;
+    let mut events = trace::Trace::begin(profile, args.max_events, out).map_err(failed)?;
     match source {
-        Source::Timeline => trace.counters()?.map_err(failed)?,
+        Source::Timeline => events.counters()?.map_err(failed)?,
         Source::Messages(stream) => {
             for row in *stream {
-                trace.message(&row?).map_err(failed)?;
+                events.message(&row?).map_err(failed)?;
             }
         }
     }
-    trace.finish().map_err(failed)
+    events.finish().map_err(failed)
 }
 
-fn notes(args: &args::Trace, profile: &Profile, written: Written) {
+fn notes(args: &Trace, profile: &Profile, written: Written) {
     let Written { shown, beyond, without_time } = written;
     if pipeline::is_profile(&args.inputs[0]) {
         output::say(

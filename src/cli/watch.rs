@@ -1,21 +1,87 @@
 //! `ibscope watch`.
 
-use super::args::Watch;
-use super::{input, output};
+use super::common::arguments::Reading;
+use super::common::choices::Color;
+use super::common::parse::{bin_ns, percent, positive, threads};
+use super::common::{input, output};
+use crate::analysis::live::Progress;
 use crate::model::{Live, Profile};
 use crate::pipeline::{self, Patience};
-use crate::report::live::{self, Progress};
-use crate::report::text;
+use crate::render::live;
+use crate::render::text;
 use crate::scratch::signals;
 use anyhow::anyhow;
+use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
+
+#[derive(Debug, Args)]
+pub(super) struct Watch {
+    /// A capture that grows, the folder that a capture rotates through, a FIFO, or `-` for standard input
+    #[arg(value_name = "FILE|FIFO|DIR")]
+    pub(super) place: PathBuf,
+    /// How often the screen, or a line without a terminal, is renewed
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = bin_ns)]
+    pub(super) interval: i64,
+    /// Read what is there now (of a FIFO, until its writer ends), and print the totals alone
+    #[arg(long)]
+    pub(super) once: bool,
+    /// Print lines on a terminal too
+    #[arg(long, conflicts_with = "once")]
+    pub(super) lines: bool,
+    /// At the end, write the profile to this folder, usually NAME.ibp; a profile that is there is replaced
+    #[arg(short, long, value_name = "PROFILE")]
+    pub(super) output: Option<PathBuf>,
+    /// Width of the profile's bins
+    #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = bin_ns)]
+    pub(super) bin: i64,
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = threads)]
+    pub(super) threads: usize,
+    /// Names of endpoints: csv `endpoint,name`, for example `17,node1`
+    #[arg(long, value_name = "FILE")]
+    pub(super) hosts: Option<PathBuf>,
+    /// Ranks of endpoints, instead of those learnt from the traffic: csv `rank,endpoint[,qpn]`
+    #[arg(long, value_name = "FILE")]
+    pub(super) rankmap: Option<PathBuf>,
+    /// Manifest of the run: names of endpoints
+    #[arg(long, value_name = "FILE")]
+    pub(super) manifest: Option<PathBuf>,
+    /// Exit with code 3 if less than this percentage of the records could be decoded
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
+    pub(super) min_coverage: f64,
+    /// Directed connections that are followed at most
+    #[arg(long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CONNECTIONS, value_parser = positive)]
+    pub(super) max_connections: usize,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t = Color::Auto)]
+    pub(super) color: Color,
+}
+
+impl Watch {
+    /// The options that all reading commands share, of one input as a whole.
+    pub(super) fn reading(&self) -> Reading {
+        Reading {
+            threads: self.threads,
+            hosts: self.hosts.clone(),
+            rankmap: self.rankmap.clone(),
+            manifest: self.manifest.clone(),
+            min_coverage: self.min_coverage,
+            max_connections: self.max_connections,
+            max_decompressed: None,
+            from: None,
+            to: None,
+            no_align: true,
+        }
+    }
+}
 
 /// How long a key may wait, and how long the screen may be old where nothing comes.
 const KEY_WAIT: Duration = Duration::from_millis(50);

@@ -16,9 +16,6 @@ use std::collections::BTreeMap;
 /// Largest difference of rates that is looked for: the resolution that Score-P measures in short runs may be off by 0.1 %.
 const MAX_SLOPE: f64 = 3e-3;
 
-/// Which messages on the wire are one stream: sender, receiver, context and tag.
-pub(super) type WireKey = (u32, u32, u32, i32);
-
 /// Clocks of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Clocks {

@@ -4,8 +4,9 @@
 //! are not judged. The promise is what the operation means: each rank's part for each other rank.
 
 use super::contexts::Contexts;
+use super::message_sums::Sums;
 use super::placement::Placement;
-use super::trace::{CollectiveKey, CollectiveSums, Sums, Trace, Tracer};
+use super::trace::{CollectiveKey, CollectiveSums, Trace, Tracer};
 use super::wire::Wire;
 use ibscope_parsers::mpi::Operation;
 use ibscope_parsers::tools::otf2_print::Collective;

@@ -2,8 +2,9 @@
 
 use super::contexts::Contexts;
 use super::eztrace;
+use super::message_sums::Sums;
 use super::placement::Placement;
-use super::trace::{StreamKey, Sums, Trace, Tracer, fold};
+use super::trace::{StreamKey, Trace, Tracer, fold};
 use super::unidentified::Accounts;
 use super::verdict::{Cause, Outcome, Verdict};
 use super::wire::{Traffic, Wire};

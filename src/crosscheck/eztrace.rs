@@ -9,7 +9,7 @@
 //! In: the definitions of an archive. Out: the messages that each rank must have sent. Invariant:
 //! nothing on the wire is called eztrace's own that its definitions do not prove.
 
-use super::trace::Sums;
+use super::message_sums::Sums;
 use std::collections::BTreeMap;
 
 /// Tags of these messages: kinds of definitions, and their content.

@@ -3,9 +3,10 @@
 //! READs, WRITEs and atomics have no envelope, and a library may send small operations as messages of its own instead. So the two are shown side by side
 //! and not judged.
 
+use super::message_sums::Sums;
 use super::placement::Placement;
 use super::singles::JobSingles;
-use super::trace::{Sums, Trace};
+use super::trace::Trace;
 use serde::Serialize;
 
 /// One-sided operations between two ranks.

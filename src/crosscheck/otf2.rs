@@ -5,7 +5,8 @@
 //! time than it takes to print it.
 
 use super::archive::{Archive, References};
-use super::trace::{CollectiveKey, Communicator, Stream, StreamKey, Sums, Trace, Tracer};
+use super::message_sums::Sums;
+use super::trace::{CollectiveKey, Communicator, Stream, StreamKey, Trace, Tracer};
 use crate::model::printable;
 use ibscope_parsers::tools::otf2_print::{self, Event, Message, What};
 use std::collections::BTreeMap;

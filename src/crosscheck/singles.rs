@@ -1,9 +1,8 @@
 //! What captures tell beyond a profile: messages one by one.
 
-use super::clocks::WireKey;
+use super::message_sums::Sums;
 use super::moments::Moments;
-use super::trace::Sums;
-use super::wire::Ends;
+use super::wire::{Ends, WireKey};
 use crate::model::{MessageRow, Moved, PacketRecord};
 use std::collections::BTreeMap;
 

@@ -5,8 +5,8 @@
 
 use super::contexts::Contexts;
 use super::cubex::{CubeProfile, RankProfile};
+use super::message_sums::Sums;
 use super::placement::Placement;
-use super::trace::Sums;
 use super::unidentified::{self, Accounts, Unidentified};
 use super::verdict::{Cause, Verdict};
 use super::wire::Wire;

@@ -1,7 +1,8 @@
 //! Reading a plain table of messages, `src,dst,messages,bytes`: what other tools, or a few lines of a program of one's own, write.
 
+use super::message_sums::Sums;
 use super::otf2::TraceError;
-use super::trace::{Communicator, Stream, StreamKey, Sums, Trace, Tracer};
+use super::trace::{Communicator, Stream, StreamKey, Trace, Tracer};
 use crate::model::quoted;
 use std::collections::BTreeSet;
 use std::path::Path;

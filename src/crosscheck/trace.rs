@@ -1,10 +1,10 @@
 //! What a trace of the application says, added up: the common form of OTF2 archives and plain tables.
 
 use super::eztrace;
+use super::message_sums::Sums;
 use super::moments::Moments;
 use crate::model::HashMap;
 use ibscope_parsers::tools::otf2_print::Collective;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Streams that are kept apart by tag, some 100 bytes each. A program that gives each message a tag of its own would have any number.
@@ -109,34 +109,6 @@ impl Communicator {
     pub fn label(&self) -> String {
         let size = self.members.len() + self.remote.as_ref().map_or(0, Vec::len);
         if self.name.is_empty() { format!("unnamed communicator of {size}") } else { self.name.clone() }
-    }
-}
-
-/// Messages and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Sums {
-    /// Messages.
-    pub messages: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
-
-impl Sums {
-    /// What is left of them without others.
-    pub(super) const fn less(self, other: Self) -> Self {
-        Self { messages: self.messages.saturating_sub(other.messages), bytes: self.bytes.saturating_sub(other.bytes) }
-    }
-
-    /// What is left of them without others; `None` where the others are more.
-    pub(super) fn checked_less(self, other: Self) -> Option<Self> {
-        Some(Self { messages: self.messages.checked_sub(other.messages)?, bytes: self.bytes.checked_sub(other.bytes)? })
-    }
-}
-
-impl std::ops::AddAssign for Sums {
-    fn add_assign(&mut self, other: Self) {
-        self.messages = self.messages.saturating_add(other.messages);
-        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
 

@@ -9,7 +9,7 @@
 //! In: the unidentified messages of [`Wire`]. Out: causes. Invariant: an account explains no more
 //! messages and no more bytes than it holds, of the same tag.
 
-use super::trace::Sums;
+use super::message_sums::Sums;
 use super::verdict::Cause;
 use super::wire::{Ends, Wire};
 use serde::Serialize;

@@ -1,10 +1,13 @@
 //! What the wire showed, by rank: the profile's streams and traffic.
 
-use super::trace::Sums;
+use super::message_sums::Sums;
 use crate::model::profile::{ConnectionRow, StreamEnvelope, StreamRow};
 use crate::model::{Kind, Profile, RankIndex, StreamSums};
 use ibscope_parsers::mpi::Operation;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Which messages on the wire are one stream: sender, receiver, context and tag.
+pub(super) type WireKey = (u32, u32, u32, i32);
 
 /// Ranks of the sender and the receiver, where they are identified.
 pub(super) type Ends = (Option<u32>, Option<u32>);

@@ -10,12 +10,14 @@ mod feed;
 mod follow;
 mod format;
 mod lane;
+mod piped;
 mod readers;
 mod source;
 
 pub use cut::{Capture, Ending};
 pub use feed::{Feed, Piece, Receipt};
-pub use follow::{Follower, Patience};
+pub use follow::Follower;
+pub use piped::Patience;
 pub use source::{Digests, SourceOptions};
 
 use source::Source;

@@ -1,6 +1,6 @@
 //! Bytes of one input: opened, counted, digested, and decompressed by what they start with.
 
-use super::follow::{Patience, Piped};
+use super::piped::{Patience, Piped};
 use super::{InputError, is_stdin};
 use sha2::{Digest, Sha256};
 use std::fs::File;

@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod clock;
+pub mod connection_key;
 pub mod coverage;
 pub mod few;
 pub mod hash;
@@ -11,12 +12,14 @@ pub mod line;
 pub mod link;
 pub mod live;
 pub mod message;
+pub mod mpi_message;
 pub mod nodes;
 pub mod packed;
 pub mod packet;
 pub mod paged;
 pub mod profile;
 pub mod rank_index;
+pub mod rdma_sums;
 pub mod restrict;
 pub mod sample;
 pub mod show;
@@ -25,9 +28,11 @@ pub mod stamps;
 pub mod streams;
 pub mod timing;
 pub mod traffic;
+pub mod turn;
 
 pub use batch::Batch;
 pub use clock::{Clock, ClockRow};
+pub use connection_key::{ConnectionKey, Kind};
 pub use coverage::Coverage;
 pub use few::Few;
 pub use hash::{HashMap, Seeded, constant_hash};
@@ -35,12 +40,14 @@ pub use health::Health;
 pub use histogram::{Histogram, HistogramParts, Recorder};
 pub use live::Live;
 pub use message::{MessageRow, Moved, RawMessage};
+pub use mpi_message::MpiMessage;
 pub use nodes::Nodes;
 pub use packed::Packed;
-pub use packet::{InspectedPacket, Kind, Marks, Packet, PacketRecord, Packets};
+pub use packet::{InspectedPacket, Marks, Packet, PacketRecord, Packets};
 pub use paged::Paged;
 pub use profile::Profile;
 pub use rank_index::{ConnectionRanks, JobRank, RankIndex};
+pub use rdma_sums::RdmaSums;
 pub use restrict::UnknownJob;
 pub use sample::Sample;
 pub use show::{duration, printable, quoted, ranges};
@@ -49,6 +56,7 @@ pub use stamps::Stamps;
 pub use streams::{StreamSums, Streams};
 pub use timing::{Claim, Interval, Sight, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
-    ConnectionEnd, ConnectionKey, Continuity, CtsQueue, Introduction, Missing, MpiMessage, NcclProcesses, QueuePair,
-    SameProcess, Seen, Start, Sums, Turn, Wireup, clear_favourite,
+    ConnectionEnd, Continuity, CtsQueue, Introduction, Missing, NcclProcesses, QueuePair, SameProcess, Seen, Start,
+    Sums, Wireup, clear_favourite,
 };
+pub use turn::Turn;

@@ -1,52 +1,10 @@
 //! The waist of the program in memory: one InfiniBand packet in 32 bytes, and whose it is once for all packets of a batch.
 
-use super::ConnectionKey;
+use super::{ConnectionKey, Kind};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::ib::crc::CrcVerdict;
 use ibscope_parsers::{Endpoint, Psn, Qpn};
-use serde::{Deserialize, Serialize};
 use std::ops::Deref;
-
-/// What a packet is counted as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[repr(u8)]
-pub enum Kind {
-    /// Traffic of the applications.
-    Data = 0,
-    /// Destination queue pair 0 or 1.
-    Management = 1,
-    /// A multicast or permissive LID, a multicast GID or IP address.
-    Multicast = 2,
-}
-
-impl Kind {
-    /// All kinds, in the order of their discriminants.
-    pub const ALL: [Self; 3] = [Self::Data, Self::Management, Self::Multicast];
-
-    /// What a packet between these endpoints, to this queue pair, is counted as.
-    #[must_use]
-    #[inline]
-    pub fn of(src: Endpoint, dst: Endpoint, dest_qp: Qpn) -> Self {
-        let is_group = |endpoint: Endpoint| endpoint.is_multicast() || endpoint.is_permissive();
-        if dest_qp.is_management() {
-            Self::Management
-        } else if is_group(src) || is_group(dst) {
-            Self::Multicast
-        } else {
-            Self::Data
-        }
-    }
-
-    /// The name used in outputs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Data => "data",
-            Self::Management => "management",
-            Self::Multicast => "multicast",
-        }
-    }
-}
 
 /// What a packet says of the fabric beside its traffic. Most packets say nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
 
-use super::traffic::RdmaSums;
+use super::RdmaSums;
 use super::{
     ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, Packed, SizeClass, SizeOf, SizeSums, StreamSums,
     TimingKey,

@@ -2,116 +2,15 @@
 
 use super::health::{BriefHealth, Observed};
 use super::profile::{Repeats, Traffic};
-use super::{Claim, Few, Kind, Recorder, SizeOf, Sizes, Streams, TimingKey};
-use ibscope_parsers::ib::{Opcode, Service};
+use super::{Claim, ConnectionKey, Few, MpiMessage, RdmaSums, Recorder, SizeOf, Sizes, Streams, TimingKey, Turn};
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{Envelope, Form, Identity, Matching, Operation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
+use std::hash::Hash;
 use std::ops::AddAssign;
-
-/// One direction of traffic to one queue pair. The source queue pair is known for datagrams only (the BTH has none).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ConnectionKey {
-    /// Who sends.
-    pub src: Endpoint,
-    /// Who receives.
-    pub dst: Endpoint,
-    /// What the packets are counted as.
-    pub kind: Kind,
-    /// BTH service, opcode bits 7 to 5.
-    pub service: u8,
-    /// The receiver's queue pair.
-    pub dest_qp: Qpn,
-    /// The sender's queue pair for datagrams, 0 for the connected services.
-    pub src_qp: Qpn,
-}
-
-/// Looked up for every packet: five words where the fields one by one would be eight.
-impl Hash for ConnectionKey {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.src.hash(state);
-        self.dst.hash(state);
-        let small = u64::from(self.service) << 2 | self.kind as u64;
-        state.write_u64(small << 48 | u64::from(self.dest_qp.value()) << 24 | u64::from(self.src_qp.value()));
-    }
-}
-
-impl ConnectionKey {
-    /// The connection of a packet with this opcode. `extension` is the source queue pair of a datagram.
-    #[must_use]
-    #[inline]
-    pub fn of((src, dst): (Endpoint, Endpoint), opcode: Opcode, dest_qp: Qpn, extension: u32) -> Self {
-        let src_qp = if opcode.service() == Service::Ud { Qpn::new(extension) } else { Qpn::new(0) };
-        Self { src, dst, kind: Kind::of(src, dst, dest_qp), service: opcode.0 >> 5, dest_qp, src_qp }
-    }
-
-    /// Datagrams (UD) are neither acknowledged nor repeated by the transport.
-    #[must_use]
-    pub const fn is_datagram(&self) -> bool {
-        self.service == 3
-    }
-
-    /// Packets of the transport are numbered and may be repeated under their number; datagrams are not repeated, congestion notifications
-    /// are not numbered.
-    #[must_use]
-    pub const fn can_repeat(&self) -> bool {
-        !self.is_datagram() && self.service != 4
-    }
-}
-
-/// What a packet is to the sequence numbers of its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Turn {
-    /// It asks for something: SEND, WRITE, READ request, atomic, datagram; unknown opcodes too. Numbered by the sender.
-    Request = 0,
-    /// It answers with data: READ response, atomic acknowledgement. Numbered by the receiver's requests.
-    Response = 1,
-    /// ACK or NAK. Carries the number it acknowledges.
-    Acknowledge = 2,
-    /// Not numbered: congestion notifications.
-    Other = 3,
-}
-
-impl Turn {
-    /// How many there are.
-    pub const COUNT: usize = 4;
-
-    /// The turn of a packet.
-    #[must_use]
-    #[inline]
-    pub const fn of(opcode: Opcode) -> Self {
-        TURNS[opcode.0 as usize]
-    }
-
-    const fn decide(opcode: Opcode) -> Self {
-        if opcode.is_ack() {
-            Self::Acknowledge
-        } else if opcode.is_response() {
-            Self::Response
-        } else if matches!(opcode.service(), Service::Cnp) {
-            Self::Other
-        } else {
-            Self::Request
-        }
-    }
-}
-
-/// By opcode: it is asked for every packet.
-const TURNS: [Turn; 256] = {
-    let mut turns = [Turn::Request; 256];
-    let mut code = 0;
-    while code < turns.len() {
-        turns[code] = Turn::decide(Opcode(code as u8));
-        code += 1;
-    }
-    turns
-};
 
 /// What the flow stage says of one packet.
 #[derive(Clone, Copy, Debug)]
@@ -125,19 +24,6 @@ pub struct Seen {
     /// A transport message starts to count with this packet: Last or Only of SEND and WRITE, READ, atomic and FLUSH
     /// requests, datagrams.
     pub counts_message: bool,
-}
-
-/// An MPI message whose envelope was read and whose length is known.
-#[derive(Clone, Copy, Debug)]
-pub struct MpiMessage {
-    /// Layout of the message.
-    pub form: Form,
-    /// Sender and tag.
-    pub envelope: Envelope,
-    /// MPI length in bytes.
-    pub mpi_bytes: u64,
-    /// Time of the packet that carried the envelope.
-    pub time_ns: i64,
 }
 
 /// What the first packet of a transport message showed of an MPI library.
@@ -724,22 +610,6 @@ impl AddAssign for MpiSums {
         self.messages += other.messages;
         // Lengths are what envelopes state: a broken capture may state anything.
         self.mpi_bytes = self.mpi_bytes.saturating_add(other.mpi_bytes);
-    }
-}
-
-/// RDMA WRITEs and READs in the direction of their bytes, without repeats: of a READ what its responses carry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RdmaSums {
-    /// Those whose first packet was seen.
-    pub messages: u64,
-    /// InfiniBand payload.
-    pub payload_bytes: u64,
-}
-
-impl AddAssign for RdmaSums {
-    fn add_assign(&mut self, other: Self) {
-        self.messages += other.messages;
-        self.payload_bytes += other.payload_bytes;
     }
 }
 

@@ -1,8 +1,8 @@
 //! What of the options still applies to a profile that was read from disk: names, ranks, a window of time.
 
 use super::{Error, Options};
+use crate::model::RdmaSums;
 use crate::model::profile::{Repeats, Traffic};
-use crate::model::traffic::RdmaSums;
 use crate::model::{Profile, duration};
 use crate::ranks::rankmap;
 

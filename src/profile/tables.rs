@@ -1,11 +1,11 @@
 //! The Parquet tables. polars stays within this folder.
 
 use super::{ProfileError, claims};
+use crate::model::RdmaSums;
 use crate::model::profile::{
     CmRow, CollectiveRow, ConnectionRow, CoverageState, HealthRow, PairCoverage, Repeated, Repeats, TimelineRow,
     Traffic,
 };
-use crate::model::traffic::RdmaSums;
 use crate::model::{Health, Kind, MessageRow, Packed, PacketRecord, Profile, printable, quoted};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};

@@ -5,7 +5,7 @@
 //! smaller one moves.
 
 use super::component::Component;
-use super::jobs::{MAX_COMPARED, Outline};
+use super::outline::{MAX_COMPARED, Outline};
 use super::reading::Family;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::TagLayout;
@@ -108,7 +108,7 @@ impl<'a> Gathering<'a> {
 #[cfg(test)]
 mod tests {
     use super::super::component::{Evidence, Rank};
-    use super::super::jobs::Nodes;
+    use super::super::outline::Nodes;
     use super::super::processes::Processes;
     use super::*;
     use ibscope_parsers::Lid;

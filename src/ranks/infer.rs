@@ -6,7 +6,8 @@
 //! that library.
 
 use super::component::{Evidence, Rank};
-use super::jobs::{Job, is_dense};
+use super::jobs::Job;
+use super::outline::is_dense;
 use super::processes::Processes;
 use super::reading::{self, Family};
 use super::{Identified, Pairs, Ranks, Witnesses};

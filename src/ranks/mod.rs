@@ -23,13 +23,16 @@ mod infer;
 mod jobs;
 mod moved;
 mod nccl;
+mod outline;
 mod pairs;
+mod partners;
 mod processes;
 mod reading;
 
 pub use coverage::mark_unseen_payload;
 pub use detection::Detection;
-pub use pairs::{Evidence, Pairs, named, pair};
+pub use pairs::{named, pair};
+pub use partners::{Evidence, Pairs};
 
 use crate::model::profile::{CmRow, CoverageState, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
@@ -37,8 +40,9 @@ use crate::model::{Introduction, Kind, NcclProcesses, QueuePair, Wireup, ranges}
 use cm::Exchange;
 use component::{Component, Rank};
 use ibscope_parsers::Endpoint;
-use jobs::{Doubts, Job, Nodes};
+use jobs::{Doubts, Job};
 use moved::Moved;
+use outline::Nodes;
 use processes::{End, Processes};
 use std::collections::{BTreeMap, BTreeSet};
 

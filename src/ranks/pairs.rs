@@ -5,65 +5,13 @@
 //! request numbers, answers with the PSN of requests, and that there is but one connection each way between two ports. Votes pair two queue pairs only where each is the other's clear
 //! favourite; what is paired no longer competes, so the rest is looked at again.
 
+use super::partners::{Evidence, Pairs};
 use super::{Witnesses, moved, reading};
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Few, HashMap, Introduction, Kind, QueuePair, Wireup};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How a pair was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evidence {
-    /// CM REQ and REP.
-    Cm,
-    /// Introductions of both sides.
-    Introduction,
-    /// UCX wire-up request and reply.
-    Wireup,
-    /// Answers that repeat the number of a request.
-    Echo,
-    /// Answers with the PSN of requests.
-    Answers,
-    /// It is the only connection each way.
-    Alone,
-}
-
-impl Evidence {
-    /// The name used in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cm => "cm",
-            Self::Introduction => "introduction",
-            Self::Wireup => "wireup",
-            Self::Echo => "echo",
-            Self::Answers => "answers",
-            Self::Alone => "alone",
-        }
-    }
-}
-
-/// Queue pairs and their partners, both ways round.
-#[derive(Clone, Debug, Default)]
-pub struct Pairs {
-    partners: HashMap<QueuePair, (QueuePair, Evidence)>,
-}
-
-impl Pairs {
-    /// The other end of a connection.
-    #[must_use]
-    pub fn partner(&self, end: QueuePair) -> Option<(QueuePair, Evidence)> {
-        self.partners.get(&end).copied()
-    }
-
-    fn pair(&mut self, a: QueuePair, b: QueuePair, evidence: Evidence) {
-        if !self.partners.contains_key(&a) && !self.partners.contains_key(&b) {
-            self.partners.insert(a, (b, evidence));
-            self.partners.insert(b, (a, evidence));
-        }
-    }
-}
 
 /// Finds all pairs.
 #[must_use]

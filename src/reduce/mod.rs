@@ -17,8 +17,9 @@ pub use across::{Drawn, Passage, Untimed};
 pub use combine::{CombinedTotals, Combiner, ConnectionSums};
 pub use live::live;
 
+use crate::model::RdmaSums;
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
-use crate::model::traffic::{MpiClass, MpiSeen, MpiSums, RdmaSums, Shares};
+use crate::model::traffic::{MpiClass, MpiSeen, MpiSums, Shares};
 use crate::model::{
     Claim, Kind, MpiMessage, PacketRecord, Paged, Recorder, Seen, Sight, SizeOf, Sizes, Start, Sums, Timing, TimingKey,
     Turn, Verb,

@@ -2,11 +2,11 @@
 
 use crate::runs::{self, Run};
 use crate::tools::{ibscope, in_parallel, result};
+use ibscope::analysis::By;
+use ibscope::analysis::latency::{Apart, latencies};
 use ibscope::model::profile::Input;
 use ibscope::model::{Clock, Interval, Profile};
 use ibscope::pipeline::{self, Options};
-use ibscope::report::By;
-use ibscope::report::latency::{Apart, latencies};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,8 @@
-//! The table of allowed imports in ARCHITECTURE.md, held against the `use` lines and paths of the code.
+//! The table of allowed imports in ARCHITECTURE.md, held against the `use` lines and paths of the code; and no circle of imports.
 
+mod circles;
+
+use circles::Crate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -124,6 +127,56 @@ fn parsers_and_orchestrator_stand_alone() {
         let used = named_after("ibscope_parsers::", &text);
         assert!(used.is_subset(&BTreeSet::from(["tools".to_owned()])), "{}: {used:?}", path.display());
     }
+}
+
+/// What counts: modules of one folder, and folders beside each other, must not import each other, on whatever way
+/// round. An import is a `use`, or a path in the code, that begins with `crate`, `self`, `super` or a module that the
+/// file declares; it leads to the module in whose file the thing stands, through all re-exports on the way. An import
+/// by a file deep in a folder counts for the folder as well.
+///
+/// What does not count: declarations of modules, re-exports, what is compiled for tests alone, and imports between a
+/// module and one that lies in it. A parent that holds the types of its children and calls them is how most folders
+/// here are made.
+#[test]
+fn no_modules_import_each_other() {
+    for folder in ["src", "parsers/src", "orchestrator/src", "samples/src", "fuzz/src"] {
+        let circles = Crate::read(&root().join(folder)).circles();
+        assert!(circles.is_empty(), "{folder}: {circles:#?}");
+    }
+}
+
+#[test]
+fn circles_are_found_through_re_exports_and_folders() {
+    let circles = |files: &[(&str, &str)]| {
+        let module = |name: &str| name.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        Crate::of(files.iter().map(|(name, text)| (module(name), (*text).to_owned())).collect()).circles()
+    };
+    let root = ("", "mod a;\nmod b;\npub use b::{Thing, other::{self, X as Y}};\n");
+    let a = ("a", "pub fn a() {}\n");
+    // By a re-export, by a path in the code, by an alias, and from a file deep in a folder.
+    let uses =
+        ["use crate::Thing;", "fn f() { let _ = crate::b::f; }", "use super::Y;", "use {super::b as c, std::fmt};"];
+    for own in uses {
+        let files = [root, ("a", own), ("b", "mod other;\npub struct Thing;"), ("b/other", "use crate::a::a;")];
+        let expected = ["a imports", "b/other imports crate::a::a"];
+        let found = circles(&files);
+        assert_eq!(found.len(), 2, "{own}: {found:?}");
+        assert!(found.iter().zip(expected).all(|(found, expected)| found.starts_with(expected)), "{own}: {found:?}");
+    }
+    // Nothing of these is an import of `b` by `a`.
+    let others = [
+        "// use crate::b;",
+        "fn f() -> &'static str { \"crate::b::f\" }",
+        "fn f() { let _ = ('\"', r#\"crate::b::\"x\"#, '\\'', \"\\\"crate::b::x\"); }",
+        "#[cfg(test)]\nmod tests { use crate::b::Thing; fn f() {} }",
+        "pub use crate::b::Thing;",
+    ];
+    for own in others {
+        let files =
+            [root, ("a", own), ("b", "mod other;\nuse crate::a;\nuse other::X;"), ("b/other", "use super::Thing;")];
+        assert_eq!(circles(&files), [""; 0], "{own}");
+    }
+    assert_eq!(circles(&[root, a, ("b", "use crate::a::a;")]), [""; 0]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::tools::{ibscope, result, sample, samples_folder};
 use ibscope::crosscheck::{self, Clocks, Crosscheck, Pair, Sums, Verdict};
 use ibscope::model::profile::{ConnectionRow, PairCoverage, RankRow, Repeated, Repeats, TimelineRow, Traffic};
 use ibscope::model::{Kind, Profile};
-use ibscope::report::html::{Compared, Page};
+use ibscope::render::html::{Compared, Page};
 use ibscope_parsers::{Endpoint, Lid, Qpn};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,8 +3,8 @@
 //! Layouts are those of the sources named in `parsers/src/mpi`; P is the start of the payload, numbers are little-endian.
 
 use crate::wire::{Cells, Queue, Wire, by_rank, profile};
+use ibscope::analysis::matrix::Selection;
 use ibscope::model::{Interval, Profile};
-use ibscope::report::matrix::Selection;
 use std::collections::BTreeMap;
 
 /// Processes with a LID and a pair of queue pairs to each other, and what they have sent.

@@ -2,10 +2,10 @@
 //! ones.
 
 use crate::tools::sample;
+use ibscope::analysis::By;
+use ibscope::analysis::phases::{self, phases};
+use ibscope::analysis::rates::{DEFAULT_WINDOW_NS, rates};
 use ibscope::pipeline::{Options, analyze};
-use ibscope::report::By;
-use ibscope::report::phases::{self, phases};
-use ibscope::report::rates::{DEFAULT_WINDOW_NS, rates};
 use ibscope_samples::crafted::Shape;
 use std::path::{Path, PathBuf};
 

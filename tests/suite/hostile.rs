@@ -1,9 +1,10 @@
 //! Hostile input, each case once found by attacking the program.
 
+use ibscope::analysis::By;
+use ibscope::analysis::matrix::{Selection, matrix};
+use ibscope::analysis::timeline::timeline;
 use ibscope::pipeline::{Options, analyze, load};
-use ibscope::report::matrix::{Selection, matrix};
-use ibscope::report::timeline::timeline;
-use ibscope::report::{By, csv};
+use ibscope::render::csv;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -2,8 +2,8 @@
 
 use crate::runs::{self, Run, decompressed};
 use crate::tools::in_parallel;
+use ibscope::analysis::phases::{self, Phases};
 use ibscope::pipeline::{Options, analyze};
-use ibscope::report::phases::{self, Phases};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 

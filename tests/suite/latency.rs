@@ -3,9 +3,9 @@
 use crate::recorded::{every_way, is_mpi, profile};
 use crate::runs;
 use crate::tools::{ibscope, in_parallel, result};
+use ibscope::analysis::By;
+use ibscope::analysis::latency::{Apart, Key, latencies};
 use ibscope::model::{Histogram, Profile};
-use ibscope::report::By;
-use ibscope::report::latency::{Apart, Key, latencies};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -4,10 +4,10 @@ use crate::latency::slow_look;
 use crate::recorded::{every_way, profile};
 use crate::runs;
 use crate::tools::{ibscope, in_parallel, result};
+use ibscope::analysis::health::retransmissions;
+use ibscope::analysis::latency::{Wanted, surface, time_series};
+use ibscope::analysis::{By, Label};
 use ibscope::model::Histogram;
-use ibscope::report::health::retransmissions;
-use ibscope::report::latency::{Wanted, over_time, surface};
-use ibscope::report::{By, Label};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -65,7 +65,7 @@ fn percentiles_and_surfaces_are_those_of_a_slow_look() {
         for (asker, from_ns, ns) in &look.answered {
             slow.entry((*asker, from_ns / BIN_NS)).or_default().push(*ns);
         }
-        let found = over_time(&profile, &wanted).expect("over time");
+        let found = time_series(&profile, &wanted).expect("over time");
         assert!(slow.len() > 10 && found.bins.len() == slow.len(), "{name}: {} and {}", found.bins.len(), slow.len());
         for (key, times) in &found.bins {
             let (src, _) = key.pair.as_ref().expect("pair");

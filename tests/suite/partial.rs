@@ -3,9 +3,9 @@
 use crate::runs::{self, Run, decompressed, is_roce};
 use crate::tools::{HEADER_BYTES, Raw, walk};
 use crate::wire::{Cells, by_rank, profile};
+use ibscope::analysis::matrix::Selection;
 use ibscope::model::profile::Traffic;
 use ibscope::model::{Kind, Profile, RankIndex};
-use ibscope::report::matrix::Selection;
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -3,10 +3,10 @@
 use crate::runs::{self, decompressed, is_roce};
 use crate::tools::{ibscope, in_parallel, result, sample, walk};
 use crate::wire::profile;
+use ibscope::analysis::rates::{DEFAULT_WINDOW_NS, Values, rates};
+use ibscope::analysis::{By, Label};
 use ibscope::model::profile::Repeated;
 use ibscope::model::{Kind, Profile, SizeOf, SizeSums};
-use ibscope::report::rates::{DEFAULT_WINDOW_NS, Values, rates};
-use ibscope::report::{By, Label};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,12 @@
 //! Every recorded run: nothing is lost, and every way of recording gives the same numbers.
 
 use crate::runs::{self, Run};
+use ibscope::analysis::By;
+use ibscope::analysis::Label;
+use ibscope::analysis::matrix::{self, Cell, Selection};
 use ibscope::model::profile::CoverageState;
 use ibscope::model::{Kind, Profile};
 use ibscope::pipeline::{Moment, Options, analyze};
-use ibscope::report::By;
-use ibscope::report::Label;
-use ibscope::report::matrix::{self, Cell, Selection};
 use ibscope_parsers::{Endpoint, Lid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -6,10 +6,10 @@
 //! [`Queue`] cuts messages into packets as an adapter does, [`Wire`] writes them down.
 
 use crate::tools::walk;
+use ibscope::analysis::By;
+use ibscope::analysis::matrix::{Selection, matrix};
 use ibscope::model::{InspectedPacket, Profile};
 use ibscope::pipeline::{Options, analyze, inspect};
-use ibscope::report::By;
-use ibscope::report::matrix::{Selection, matrix};
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::{icrc, vcrc, verify_vcrc};
 use ibscope_parsers::ib::{Bth, CrcVerdict, ICRC_BYTES, Lrh, Opcode, VCRC_BYTES};

@@ -3,20 +3,12 @@
 mod ibdump;
 mod tcpdump;
 
+pub use crate::config::CaptureBackend;
+
 use crate::config::Config;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
-
-/// The program that captures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CaptureBackend {
-    /// ibdump: InfiniBand, on an HCA of NVIDIA's.
-    Ibdump,
-    /// tcpdump: `RoCE`.
-    Tcpdump,
-}
 
 /// What a program says about its capture when it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,9 +1,18 @@
 //! The section on how sinks capture.
 
 use super::{Owner, value};
-use crate::capture::CaptureBackend;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+/// The program that captures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CaptureBackend {
+    /// ibdump: InfiniBand, on an HCA of NVIDIA's.
+    Ibdump,
+    /// tcpdump: `RoCE`.
+    Tcpdump,
+}
 
 /// How sinks capture.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -1,8 +1,7 @@
 //! What no key says alone: which keys need each other, and which exclude each other.
 
-use super::read::Wrong;
-use super::{After, Config, Ibdump, MirrorBackend, Mstreg, Place, Tcpdump};
-use crate::capture::CaptureBackend;
+use super::wrong::Wrong;
+use super::{After, CaptureBackend, Config, Ibdump, MirrorBackend, Mstreg, Place, Tcpdump};
 use crate::name;
 
 /// The first thing that is wrong.

@@ -8,8 +8,9 @@ mod read;
 mod run;
 mod template;
 mod value;
+mod wrong;
 
-pub use capture::{Capture, Ibdump, Tcpdump};
+pub use capture::{Capture, CaptureBackend, Ibdump, Tcpdump};
 pub use mirror::{Directions, Mirror, MirrorBackend, MirrorCommand, Mstreg, Sinks};
 pub use reach::{FabricOptions, JumpHost, Node, Ssh, Tools};
 pub use run::{After, Analyze, Collect, Run, Select};

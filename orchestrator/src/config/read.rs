@@ -2,24 +2,16 @@
 
 use super::{Config, ConfigError, check};
 use crate::folder::Folder;
-use crate::text;
+use crate::text_file;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong at a key, given by the way to it.
-pub(super) struct Wrong {
-    /// For example `["mirror", "backend"]`; the first ones that are there give the line.
-    pub(super) key: &'static [&'static str],
-    /// What is wrong, and what to do about it.
-    pub(super) what: String,
-}
-
 impl Config {
     /// Reads the file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = text::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text = text_file::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
 

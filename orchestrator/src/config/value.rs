@@ -1,6 +1,5 @@
 //! Values of the configuration that are more than texts and numbers: checked where they are read, so that an error has their line.
 
-use super::Node;
 use crate::name;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
@@ -153,8 +152,10 @@ pub(super) fn node_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ve
     })
 }
 
-pub(super) fn nodes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Node>, D::Error> {
-    checked(deserializer, |nodes: &BTreeMap<String, Node>| nodes.keys().try_for_each(|node| name::node(node)))
+pub(super) fn nodes<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, T>, D::Error> {
+    checked(deserializer, |nodes: &BTreeMap<String, T>| nodes.keys().try_for_each(|node| name::node(node)))
 }
 
 pub(super) fn some_device<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {

@@ -1,7 +1,7 @@
 //! What a node says of its own ports: `ibstat`.
 
 use super::{FabricError, NodePort, tool};
-use crate::capture::CaptureBackend;
+use crate::config::CaptureBackend;
 use crate::config::{Config, MirrorBackend};
 use crate::name;
 use crate::remote::Runner;

@@ -10,7 +10,7 @@ use crate::capture::Counted;
 use crate::fabric::NodePort;
 use crate::guid;
 use crate::name::{self, NameError};
-use crate::text;
+use crate::text_file;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -250,7 +250,7 @@ pub struct Manifest {
 impl Manifest {
     /// Reads a manifest; the paths of its captures become those as seen from here.
     pub fn read(path: &Path) -> Result<Self, ManifestError> {
-        let text = text::read(path).map_err(|source| ManifestError::Read { path: path.to_owned(), source })?;
+        let text = text_file::read(path).map_err(|source| ManifestError::Read { path: path.to_owned(), source })?;
         let mut manifest: Self =
             serde_json::from_str(&text).map_err(|source| ManifestError::Format { path: path.to_owned(), source })?;
         if manifest.version != VERSION {

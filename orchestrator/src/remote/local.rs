@@ -1,6 +1,7 @@
 //! Programs where the orchestrator runs.
 
-use super::{Files, MOST_OUTPUT_BYTES, Output, PATH, RemoteError, Runner, quote, script};
+use super::{Files, MOST_OUTPUT_BYTES, Output, PATH, RemoteError, Runner, script};
+use crate::quote;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::ExitStatusExt;

@@ -1,12 +1,11 @@
 //! Work on nodes: commands, files and processes, over ssh or where the orchestrator runs.
 //!
-//! A command is an argument vector and never text for a shell. On the way of ssh there is a shell by nature: [`quote`] keeps
+//! A command is an argument vector and never text for a shell. On the way of ssh there is a shell by nature: [`quote`](crate::quote) keeps
 //! every argument whole there.
 
 mod connect;
 pub mod local;
 pub mod process;
-pub mod quote;
 mod script;
 pub mod ssh;
 
@@ -25,13 +24,6 @@ pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Bytes of output that are taken from a command; one that says more is ended.
 pub const MOST_OUTPUT_BYTES: usize = 64 << 20;
-
-/// Bytes as text for people, without the line ends and other controls that a program on a node may put in.
-pub fn printable(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines.join("; ").chars().map(|c| if c.is_control() { '?' } else { c }).take(600).collect()
-}
 
 /// What a command left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -142,7 +134,7 @@ pub enum RemoteError {
         /// The node.
         node: String,
         /// What is wrong with it.
-        source: quote::QuoteError,
+        source: crate::quote::QuoteError,
     },
     /// A file that could not be read.
     #[error("{node}: {path}: {source}")]

@@ -99,7 +99,7 @@ impl Node<'_> {
             [SHELL, "-c", text, "sh"].iter().chain(arguments).map(|&word| word.to_owned()).collect();
         let output = self.runner.run(self.name, &argv, self.timeout + extra)?;
         if !output.is_success() {
-            let said = super::printable(&output.stderr);
+            let said = crate::text::printable(&output.stderr);
             return Err(self.failed(format!(
                 "status {}{}{said}",
                 output.status,
@@ -184,7 +184,7 @@ impl Node<'_> {
         let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
         let output = self.runner.run(self.name, &argv, self.timeout)?;
         if !output.is_success() {
-            let what = format!("status {}: {}", output.status, super::printable(&output.stderr));
+            let what = format!("status {}: {}", output.status, crate::text::printable(&output.stderr));
             return Err(RemoteError::Command {
                 node: self.name.unwrap_or(HERE).to_owned(),
                 command: argv[0].clone(),
@@ -269,7 +269,7 @@ fn is_of(arguments: &[&str], argv: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::CaptureBackend;
+    use crate::config::CaptureBackend;
     use std::path::PathBuf;
 
     fn step() -> CaptureStep {

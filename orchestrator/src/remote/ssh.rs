@@ -2,8 +2,9 @@
 
 use super::connect::{Address, Connector, milliseconds_until};
 use super::local::{GRACE_S, Local, pump, seconds, settled};
-use super::{Files, MOST_OUTPUT_BYTES, Output, RemoteError, Runner, quote, script};
+use super::{Files, MOST_OUTPUT_BYTES, Output, RemoteError, Runner, script};
 use crate::config::{self, Config};
+use crate::quote;
 use ssh2::{Channel, ErrorCode, Session};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};

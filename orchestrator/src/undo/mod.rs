@@ -9,8 +9,8 @@ use crate::config::Config;
 use crate::effort::{self, Effort, Refusal};
 use crate::folder::{Folder, Ids};
 use crate::journal::{Ended, Entry, Fetched, JobLock, Journal, JournalError, Phase, Progress, Record, State, now_ns};
+use crate::order::{lines, phases};
 use crate::remote::{Files, parallel};
-use crate::run::{hostfile_text, lines, phases};
 use crate::step::{HostfileStep, MirrorStep, Step};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -344,7 +344,7 @@ fn remove_hostfile(effort: Effort<'_>, step: &HostfileStep) -> Result<(), Refusa
         let remove = || {
             let (folder, name) = Folder::of(&step.path)?;
             match folder.bytes(name) {
-                Ok(text) if text == hostfile_text(&step).as_bytes() => folder.remove(name),
+                Ok(text) if text == step.text().as_bytes() => folder.remove(name),
                 Ok(_) => Ok(()),
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
                 Err(error) => Err(error),

@@ -69,14 +69,13 @@ pub(super) fn stop(
     ended.counted = step.backend.counted(&sight.log);
     ended.bytes = sight.bytes;
     match ended.signal {
-        None if known.is_some() => ended.remarks.push(format!(
-            "{name} had ended before it was stopped: {}",
-            crate::remote::printable(sight.log.as_bytes())
-        )),
+        None if known.is_some() => ended
+            .remarks
+            .push(format!("{name} had ended before it was stopped: {}", crate::text::printable(sight.log.as_bytes()))),
         Some(Signal::Int) => {
             // A full disk, mostly.
             if let Some(status) = ended.exit_status.filter(|status| *status != 0) {
-                let said = crate::remote::printable(sight.log.as_bytes());
+                let said = crate::text::printable(sight.log.as_bytes());
                 ended.remarks.push(format!("{name} ended with status {status}: {said}"));
             }
         }

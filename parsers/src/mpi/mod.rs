@@ -4,6 +4,7 @@
 //! match proves little: callers let the matches of a connection vote ([`recognise`] never matches a payload under
 //! two forms) and believe a form only when nearly all its messages fit. "P+n" is byte n of the InfiniBand payload.
 
+mod identity;
 pub mod mvapich2;
 pub mod mvapich2_cm;
 pub mod nccl;
@@ -18,7 +19,8 @@ pub mod ucx;
 pub mod ucx_wireup;
 pub mod udcm;
 
-pub use tag::{Identity, Operation, TagLayout};
+pub use identity::{Identity, Operation};
+pub use tag::TagLayout;
 
 use crate::ib::{Opcode, Service};
 

@@ -1,6 +1,6 @@
 //! Which captures are analysed, and where the parts of the profile are: `plan.json`, which the jobs read.
 
-use crate::cli::{files, output};
+use crate::cli::common::{files, output};
 use anyhow::{Context as _, bail};
 use ibscope_orchestrator::manifest::Manifest;
 use serde::{Deserialize, Serialize};

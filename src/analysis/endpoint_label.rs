@@ -1,0 +1,220 @@
+//! Labels of senders and receivers: endpoints, or the ranks behind them.
+
+use crate::model::profile::ConnectionRow;
+use crate::model::{ConnectionRanks, JobRank, Profile, RankIndex};
+use ibscope_parsers::Endpoint;
+use std::cmp::Ordering;
+use std::fmt;
+
+/// What rows and columns are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Ports: LID, GID or IP address.
+    Endpoint,
+    /// Ranks of `MPI_COMM_WORLD`.
+    Rank,
+}
+
+/// How many jobs a profile holds: where there are several, a rank alone names no process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Jobs {
+    /// One: ranks are plain numbers.
+    One,
+    /// Several: ranks stand behind the number of their job.
+    Several,
+}
+
+/// What stands in the place of a rank that is not known.
+pub(crate) const UNKNOWN: &str = "unknown";
+
+/// A sender or receiver. Sorted by job, then numerically; unknown ranks follow the known ones of their job, and traffic of no job comes last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Label {
+    /// A port, with its name from the hosts file.
+    Endpoint(Endpoint, Option<String>),
+    /// A rank of `MPI_COMM_WORLD`. Ranks of different jobs are never added up.
+    Rank(JobRank, Jobs),
+    /// A process of this job whose rank is unknown.
+    Unknown(u32, Jobs),
+    /// An end of traffic that belongs to no job.
+    NoJob,
+}
+
+impl Label {
+    /// A rank of the only job.
+    #[must_use]
+    pub const fn only(rank: u32) -> Self {
+        Self::Rank(JobRank { job: 1, rank }, Jobs::One)
+    }
+
+    /// The label for people: a name where there is one.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Endpoint(_, Some(name)) => name.clone(),
+            _ => self.to_string(),
+        }
+    }
+
+    /// The label beside a column with the job: the rank alone.
+    #[must_use]
+    pub fn without_job(&self) -> String {
+        self.rank().map_or_else(
+            || if self.is_unknown() { UNKNOWN.to_owned() } else { self.to_string() },
+            |rank| rank.to_string(),
+        )
+    }
+
+    /// The rank of its job, where it is known.
+    #[must_use]
+    pub const fn process(&self) -> Option<JobRank> {
+        match self {
+            Self::Rank(rank, _) => Some(*rank),
+            Self::Endpoint(..) | Self::Unknown(..) | Self::NoJob => None,
+        }
+    }
+
+    /// True where the rank is not known.
+    #[must_use]
+    pub const fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown(..) | Self::NoJob)
+    }
+
+    /// The job.
+    #[must_use]
+    pub const fn job(&self) -> Option<u32> {
+        match self {
+            Self::Rank(JobRank { job, .. }, _) | Self::Unknown(job, _) => Some(*job),
+            Self::Endpoint(..) | Self::NoJob => None,
+        }
+    }
+
+    /// True for an end of traffic that belongs to no job.
+    #[must_use]
+    pub const fn is_no_job(&self) -> bool {
+        matches!(self, Self::NoJob)
+    }
+
+    /// The same under a heading that names the job.
+    #[must_use]
+    pub fn of_one_job(&self) -> Self {
+        match self {
+            Self::Rank(rank, _) => Self::Rank(*rank, Jobs::One),
+            Self::Unknown(job, _) => Self::Unknown(*job, Jobs::One),
+            Self::Endpoint(..) | Self::NoJob => self.clone(),
+        }
+    }
+
+    /// The rank without its job.
+    #[must_use]
+    pub const fn rank(&self) -> Option<u32> {
+        match self.process() {
+            Some(JobRank { rank, .. }) => Some(rank),
+            None => None,
+        }
+    }
+
+    /// What labels are sorted by. Endpoints and ranks never meet in one table.
+    fn order(&self) -> (Option<(&Endpoint, &Option<String>)>, u64, u64) {
+        let known_first = |number: Option<u32>| number.map_or(u64::MAX, u64::from);
+        let endpoint = if let Self::Endpoint(endpoint, name) = self { Some((endpoint, name)) } else { None };
+        (endpoint, known_first(self.job()), known_first(self.rank()))
+    }
+}
+
+impl Ord for Label {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl PartialOrd for Label {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The label for programs: never a name. Of several jobs, `2.0` is rank 0 of job 2.
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Endpoint(endpoint, _) => write!(f, "{endpoint}"),
+            Self::Rank(JobRank { rank, .. }, Jobs::One) => write!(f, "{rank}"),
+            Self::Rank(JobRank { job, rank }, Jobs::Several) => write!(f, "{job}.{rank}"),
+            Self::Unknown(_, Jobs::One) => f.write_str(UNKNOWN),
+            Self::Unknown(job, Jobs::Several) => write!(f, "{job}.{UNKNOWN}"),
+            Self::NoJob => f.write_str("no job"),
+        }
+    }
+}
+
+/// Maps the ends of connections to labels.
+pub(crate) struct EndpointLabels<'a> {
+    by: By,
+    profile: &'a Profile,
+    jobs: Jobs,
+    ranks: RankIndex,
+}
+
+impl<'a> EndpointLabels<'a> {
+    pub(crate) fn new(profile: &'a Profile, by: By) -> Self {
+        let jobs = if profile.jobs.len() > 1 { Jobs::Several } else { Jobs::One };
+        Self { by, profile, jobs, ranks: RankIndex::of(profile) }
+    }
+
+    /// The sender.
+    pub(crate) fn sender(&self, connection: &ConnectionRow) -> Label {
+        self.label(connection, connection.src, |ranks| ranks.src)
+    }
+
+    /// The receiver.
+    pub(crate) fn receiver(&self, connection: &ConnectionRow) -> Label {
+        self.label(connection, connection.dst, |ranks| ranks.dst)
+    }
+
+    /// A port before it has a queue pair: no rank can be named.
+    pub(crate) fn port(&self, endpoint: Endpoint) -> Label {
+        match (self.by, &self.profile.jobs[..]) {
+            (By::Endpoint, _) => self.endpoint(endpoint),
+            (By::Rank, [only]) => Label::Unknown(only.job, Jobs::One),
+            (By::Rank, _) => Label::NoJob,
+        }
+    }
+
+    fn endpoint(&self, endpoint: Endpoint) -> Label {
+        Label::Endpoint(endpoint, self.profile.names.get(&endpoint).cloned())
+    }
+
+    fn label(
+        &self,
+        connection: &ConnectionRow,
+        endpoint: Endpoint,
+        of: impl Fn(ConnectionRanks) -> Option<u32>,
+    ) -> Label {
+        if self.by == By::Endpoint {
+            return self.endpoint(endpoint);
+        }
+        let ranks = self.ranks.connection(connection);
+        match (ranks.job, of(ranks)) {
+            (None, _) => Label::NoJob,
+            (Some(job), Some(rank)) => Label::Rank(JobRank { job, rank }, self.jobs),
+            (Some(job), None) => Label::Unknown(job, self.jobs),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_sorted_by_job_and_no_job_comes_last() {
+        let rank = |job, rank| Label::Rank(JobRank { job, rank }, Jobs::Several);
+        let mut labels = [Label::NoJob, rank(2, 0), Label::Unknown(1, Jobs::Several), rank(1, 10), rank(1, 9)];
+        labels.sort();
+        let text: Vec<String> = labels.iter().map(ToString::to_string).collect();
+        assert_eq!(text, ["1.9", "1.10", "1.unknown", "2.0", "no job"]);
+        let plain: Vec<String> = labels.iter().map(Label::without_job).collect();
+        assert_eq!(plain, ["9", "10", "unknown", "0", "unknown"]);
+    }
+}

@@ -1,0 +1,104 @@
+//! Profiles made by hand, which tests of several renderings share.
+
+use crate::model::profile::{
+    ConnectionRow, CoverageState, JobRow, PairCoverage, RankRow, Repeated, Repeats, TimelineRow, Traffic, UnassignedRow,
+};
+use crate::model::{Kind, Profile};
+use ibscope_parsers::{Endpoint, Lid, Qpn};
+
+/// Traffic of so many units.
+pub(crate) fn traffic(unit: u64) -> Traffic {
+    Traffic {
+        packets: 10 * unit,
+        wire_bytes: 4000 * unit,
+        payload_bytes: 3000 * unit,
+        messages: 5 * unit,
+        p2p_messages: 2 * unit,
+        p2p_mpi_bytes: 2000 * unit,
+        collective_messages: unit,
+        collective_mpi_bytes: 100 * unit,
+    }
+}
+
+/// A connection of a job, from one queue pair to another; without a job, other traffic.
+pub(crate) fn connection(job: Option<u32>, src: (u16, u32), dst: (u16, u32), unit: u64) -> ConnectionRow {
+    let whole = traffic(unit);
+    let transport = Traffic {
+        packets: whole.packets,
+        wire_bytes: whole.wire_bytes,
+        payload_bytes: whole.payload_bytes,
+        messages: whole.messages,
+        ..Traffic::default()
+    };
+    ConnectionRow {
+        src: Endpoint::from_lid(Lid(src.0)),
+        dst: Endpoint::from_lid(Lid(dst.0)),
+        kind: Kind::Data,
+        service: 0,
+        dest_qp: Qpn::new(dst.1),
+        src_qp: Some(Qpn::new(src.1)),
+        src_qp_evidence: None,
+        first_time_ns: 0,
+        last_time_ns: 1_000_000,
+        traffic: if job.is_some() { whole } else { transport },
+        repeats: Repeats::default(),
+        stack: job.map(|_| "Open MPI UCX rc_verbs".to_owned()),
+        job,
+        one_sided: None,
+        coverage: PairCoverage::default(),
+    }
+}
+
+/// A rank of a job at a queue pair.
+pub(crate) fn rank(job: u32, rank: u32, endpoint: u16, qpn: Option<u32>) -> RankRow {
+    let (endpoint, evidence) = (Lid(endpoint), "envelope".to_owned());
+    let endpoint = Endpoint::from_lid(endpoint).to_string();
+    RankRow { job, rank, endpoint, qpn, evidence, agreeing: 4, disagreeing: 0, inferred: false }
+}
+
+/// A job.
+pub(crate) fn job(job: u32, ranks: u32, slurm_job_id: Option<&str>) -> JobRow {
+    let slurm_job_id = slurm_job_id.map(str::to_owned);
+    let stack = "Open MPI UCX rc_verbs".to_owned();
+    JobRow { job, stack, ranks, first_time_ns: 0, last_time_ns: 1_000_000, slurm_job_id }
+}
+
+/// Two jobs of two ranks each on LIDs 9 and 10, one of which has lost packets of job 2; a queue pair of job 2 without a rank; and storage on LID
+/// 11, which belongs to no job.
+pub(crate) fn two_jobs() -> Profile {
+    let lost = PairCoverage { state: CoverageState::Incomplete, missing_packets: 3, missing_messages: 1 };
+    let unknown = PairCoverage { state: CoverageState::Unknown, ..PairCoverage::default() };
+    let mut profile = Profile {
+        jobs: vec![job(1, 2, None), job(2, 2, Some("4711"))],
+        ranks: vec![
+            rank(1, 0, 9, Some(10)),
+            rank(1, 1, 10, Some(9)),
+            rank(2, 0, 9, Some(20)),
+            rank(2, 1, 10, Some(19)),
+        ],
+        unassigned: vec![UnassignedRow {
+            job: Some(2),
+            endpoint: "10".to_owned(),
+            qpn: 77,
+            reason: "no message names it, whatever the communicator".to_owned(),
+        }],
+        connections: vec![
+            connection(Some(1), (9, 10), (10, 9), 1),
+            connection(Some(2), (9, 20), (10, 19), 2),
+            ConnectionRow { coverage: lost, ..connection(Some(2), (10, 19), (9, 20), 3) },
+            connection(Some(2), (10, 77), (9, 20), 4),
+            ConnectionRow { coverage: unknown, ..connection(None, (9, 90), (11, 91), 5) },
+        ],
+        bin_ns: 1_000_000,
+        mpi_read: true,
+        ..Profile::default()
+    };
+    let bin = |(connection, row): (u32, &ConnectionRow)| TimelineRow {
+        time_ns: 0,
+        connection,
+        traffic: row.traffic,
+        repeated: Repeated::default(),
+    };
+    profile.timeline = (0..).zip(&profile.connections).map(bin).collect();
+    profile
+}

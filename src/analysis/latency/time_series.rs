@@ -1,0 +1,173 @@
+//! Times over time: quantiles per bin, and medians by the size of the messages and the rate at which they came.
+//!
+//! Kept over time are the times that end with an answer, [`Interval::is_answer`], by the moment at which they begin. Quantiles are those of all
+//! samples of a bin, found in the sum of the connections' coarse buckets, and so within 6.25 % of the truth.
+
+use crate::analysis::AnalysisError;
+use crate::analysis::endpoint_label::{By, EndpointLabels, Label};
+use crate::model::profile::{ConnectionRow, LatencyBin};
+use crate::model::{Histogram, Interval, Kind, Profile, TimingKey};
+use std::collections::BTreeMap;
+
+/// Coarse buckets and their counts.
+type Counts = BTreeMap<u16, u64>;
+
+/// Times in bins of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatencySeries {
+    /// Width of a bin in nanoseconds.
+    pub bin_ns: i64,
+    /// The first packet of the captures, from which times are told, in nanoseconds since the epoch.
+    pub origin_ns: i64,
+    /// Bins without a sample are left out.
+    pub bins: BTreeMap<BinKey, Histogram>,
+}
+
+/// What a histogram over time is of. Sorted by time last.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BinKey {
+    /// Name of the interval.
+    pub interval: &'static str,
+    /// Who asks; `None` for all pairs together.
+    pub pair: Option<(Label, Label)>,
+    /// Start of the bin in nanoseconds since the epoch, a multiple of the width.
+    pub time_ns: i64,
+}
+
+/// Times by size of the messages and rate of their connection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Surface {
+    /// Width of the bins in which rates are taken, in nanoseconds.
+    pub bin_ns: i64,
+    /// Cells without a sample are left out.
+    pub cells: BTreeMap<CellKey, Histogram>,
+}
+
+/// What a histogram of a surface is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CellKey {
+    /// Name of the interval.
+    pub interval: &'static str,
+    /// Who asks; `None` for all pairs together.
+    pub pair: Option<(Label, Label)>,
+    /// Smallest length of the size class in bytes.
+    pub from_bytes: u64,
+    /// Smallest rate of the class in messages per second: 0, 1, 2, 4 ...
+    pub from_rate: u64,
+}
+
+/// The times of a profile that are wanted, over time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// Pairs of these are kept apart.
+    pub by: Option<By>,
+    /// Only this interval.
+    pub interval: Option<&'static str>,
+    /// Width of the bins in nanoseconds, instead of that of the profile.
+    pub bin_ns: Option<i64>,
+}
+
+impl Wanted {
+    /// The rows, with what they are of.
+    fn rows<'a>(
+        &'a self,
+        profile: &'a Profile,
+    ) -> Result<impl Iterator<Item = (&'a LatencyBin, (u32, TimingKey), &'a ConnectionRow)>, AnalysisError> {
+        let is_kept = |name: &str| Interval::ALL.iter().any(|interval| interval.is_answer() && interval.name() == name);
+        if let Some(name) = self.interval.filter(|name| !is_kept(name)) {
+            return Err(AnalysisError::NotOverTime { interval: name });
+        }
+        let latencies: Vec<_> = profile.latencies.iter().map(|row| (row.connection, row.timing)).collect();
+        let row = move |bin: &'a LatencyBin| {
+            let (index, timing) = *latencies.get(bin.latency as usize)?;
+            let connection = profile.connections.get(index as usize)?;
+            let is_wanted = self.interval.is_none_or(|name| name == timing.interval.name());
+            (is_wanted && connection.kind == Kind::Data).then_some((bin, (index, timing), connection))
+        };
+        Ok(profile.latency_timeline.iter().filter_map(row))
+    }
+
+    fn pair(&self, who: &EndpointLabels<'_>, connection: &ConnectionRow) -> Option<(Label, Label)> {
+        self.by.map(|_| (who.sender(connection), who.receiver(connection)))
+    }
+}
+
+/// Times in bins of time.
+pub fn time_series(profile: &Profile, wanted: &Wanted) -> Result<LatencySeries, AnalysisError> {
+    let profile_ns = profile.latency_bin_ns;
+    if profile_ns <= 0 {
+        return Err(AnalysisError::NoTimes);
+    }
+    let bin_ns = wanted.bin_ns.unwrap_or(profile_ns);
+    if bin_ns % profile_ns != 0 {
+        return Err(AnalysisError::Bins { wanted_ns: bin_ns, profile_ns });
+    }
+    let who = EndpointLabels::new(profile, wanted.by.unwrap_or(By::Endpoint));
+    let mut counts: BTreeMap<BinKey, Counts> = BTreeMap::new();
+    for (bin, (_, timing), connection) in wanted.rows(profile)? {
+        let key = BinKey {
+            interval: timing.interval.name(),
+            pair: wanted.pair(&who, connection),
+            time_ns: bin.time_ns.div_euclid(bin_ns).saturating_mul(bin_ns),
+        };
+        *counts.entry(key).or_default().entry(bin.bucket).or_default() += u64::from(bin.count);
+    }
+    let origin_ns = crate::analysis::origin_ns(profile, counts.keys().map(|key| key.time_ns).min());
+    Ok(LatencySeries { bin_ns, origin_ns, bins: histograms(counts) })
+}
+
+/// Times by size and rate. The rate is that of the messages which the connection began to send in the bin, answered or not.
+pub fn surface(profile: &Profile, wanted: &Wanted) -> Result<Surface, AnalysisError> {
+    let (times_ns, traffic_ns) = (profile.latency_bin_ns, profile.bin_ns);
+    if times_ns <= 0 || traffic_ns <= 0 {
+        return Err(AnalysisError::NoTimes);
+    }
+    // Both began with the same width, and each was doubled for itself.
+    let least_ns = times_ns.max(traffic_ns);
+    let bin_ns = wanted.bin_ns.unwrap_or(least_ns);
+    if bin_ns % times_ns != 0 || bin_ns % traffic_ns != 0 {
+        return Err(AnalysisError::Bins { wanted_ns: bin_ns, profile_ns: least_ns });
+    }
+    let mut messages: BTreeMap<(u32, i64), u64> = BTreeMap::new();
+    for row in &profile.timeline {
+        *messages.entry((row.connection, row.time_ns.div_euclid(bin_ns))).or_default() += row.traffic.messages;
+    }
+    let who = EndpointLabels::new(profile, wanted.by.unwrap_or(By::Endpoint));
+    let mut counts: BTreeMap<CellKey, Counts> = BTreeMap::new();
+    for (bin, (index, timing), connection) in wanted.rows(profile)? {
+        let sent = messages.get(&(index, bin.time_ns.div_euclid(bin_ns))).copied().unwrap_or_default();
+        let key = CellKey {
+            interval: timing.interval.name(),
+            pair: wanted.pair(&who, connection),
+            from_bytes: timing.size.from_bytes(),
+            from_rate: rate_class(sent, bin_ns),
+        };
+        *counts.entry(key).or_default().entry(bin.bucket).or_default() += u64::from(bin.count);
+    }
+    Ok(Surface { bin_ns, cells: histograms(counts) })
+}
+
+/// The smallest rate of the class of so many messages in a bin: rates from one power of two to the next, and all below 1 per second.
+fn rate_class(messages: u64, bin_ns: i64) -> u64 {
+    let per_second = u128::from(messages) * 1_000_000_000 / u128::from(bin_ns.unsigned_abs()).max(1);
+    u64::try_from(per_second).unwrap_or(u64::MAX).checked_ilog2().map_or(0, |power| 1 << power)
+}
+
+fn histograms<K: Ord>(counts: BTreeMap<K, Counts>) -> BTreeMap<K, Histogram> {
+    counts.into_iter().map(|(key, counts)| (key, Histogram::of_coarse(&counts))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_classed_by_powers_of_two() {
+        // In bins of 10 ms: n messages are 100 n per second.
+        let class = |messages| rate_class(messages, 10_000_000);
+        assert_eq!([class(0), class(1), class(2), class(3), class(41)], [0, 64, 128, 256, 4096]);
+        // One message in an hour, one per second.
+        assert_eq!([rate_class(1, 3_600_000_000_000), rate_class(1, 1_000_000_000)], [0, 1]);
+        assert_eq!(rate_class(u64::MAX, 1), 1 << 63);
+    }
+}

@@ -1,0 +1,75 @@
+//! Profile -> traffic over time, by pair of endpoints or ranks.
+
+use super::AnalysisError;
+use super::matrix::{Cell, Counted, Selection};
+use crate::analysis::endpoint_label::By;
+use crate::analysis::endpoint_label::{EndpointLabels, Label};
+use crate::model::{Kind, Profile};
+use std::collections::BTreeMap;
+
+/// Sums of one pair in one bin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimelineBin {
+    /// Start of the bin in nanoseconds since the epoch, a multiple of the width.
+    pub time_ns: i64,
+    /// Sender.
+    pub src: Label,
+    /// Receiver.
+    pub dst: Label,
+    /// The sums.
+    pub cell: Cell,
+}
+
+/// Traffic over time. Bins without traffic are left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeline {
+    /// What sender and receiver are.
+    pub by: By,
+    /// Which MPI messages count.
+    pub selection: Selection,
+    /// Width of a bin in nanoseconds.
+    pub bin_ns: i64,
+    /// The first packet of the captures, from which times are told, in nanoseconds since the epoch.
+    pub origin_ns: i64,
+    /// Sorted by time, sender, receiver.
+    pub bins: Vec<TimelineBin>,
+}
+
+impl Timeline {
+    /// First and one past the last bin, as their start times in nanoseconds since the epoch.
+    #[must_use]
+    pub fn span_ns(&self) -> Option<(i64, i64)> {
+        let (first, last) = (self.bins.first()?, self.bins.last()?);
+        Some((first.time_ns, last.time_ns.saturating_add(self.bin_ns)))
+    }
+}
+
+/// The timeline of a profile, in bins of `bin_ns` or, without it, in those of the profile.
+pub fn timeline(
+    profile: &Profile,
+    by: By,
+    selection: Selection,
+    bin_ns: Option<i64>,
+) -> Result<Timeline, AnalysisError> {
+    if profile.bin_ns <= 0 {
+        return Err(AnalysisError::NoTimeline);
+    }
+    let wanted_ns = bin_ns.unwrap_or(profile.bin_ns);
+    if wanted_ns % profile.bin_ns != 0 {
+        return Err(AnalysisError::Bins { wanted_ns, profile_ns: profile.bin_ns });
+    }
+    let who = EndpointLabels::new(profile, by);
+    let mut cells: BTreeMap<(i64, Label, Label), Cell> = BTreeMap::new();
+    for row in &profile.timeline {
+        let Some(connection) = profile.connections.get(row.connection as usize) else { continue };
+        if connection.kind != Kind::Data {
+            continue;
+        }
+        let time_ns = row.time_ns.div_euclid(wanted_ns).saturating_mul(wanted_ns);
+        let key = (time_ns, who.sender(connection), who.receiver(connection));
+        cells.entry(key).or_default().add(Counted::of(profile, connection, by, selection).over_time(), &row.traffic);
+    }
+    let origin_ns = crate::analysis::origin_ns(profile, cells.keys().map(|(time_ns, ..)| *time_ns).next());
+    let bins = cells.into_iter().map(|((time_ns, src, dst), cell)| TimelineBin { time_ns, src, dst, cell }).collect();
+    Ok(Timeline { by, selection, bin_ns: wanted_ns, origin_ns, bins })
+}

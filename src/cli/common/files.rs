@@ -1,0 +1,280 @@
+//! Files that the user names: tables to read, figures to write.
+
+use super::arguments::Figures;
+use super::usage::UsageError;
+use crate::model::profile::RankRow;
+use crate::model::{Clock, Profile};
+use crate::pipeline;
+use crate::render::figure::Drawing;
+use crate::scratch::{self, Scratch};
+use anyhow::{Context as _, anyhow, bail};
+use ibscope_parsers::Endpoint;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Reads a hosts file: csv `endpoint,name`, with a header line.
+pub(in crate::cli) fn hosts(path: Option<&Path>) -> anyhow::Result<BTreeMap<Endpoint, String>> {
+    let Some(path) = path else { return Ok(BTreeMap::new()) };
+    Ok(pipeline::parse_hosts(path, &read(path)?)?)
+}
+
+/// Reads a rank map.
+pub(in crate::cli) fn rankmap(path: Option<&Path>) -> anyhow::Result<Option<Vec<RankRow>>> {
+    let Some(path) = path else { return Ok(None) };
+    Ok(Some(pipeline::parse_rankmap(path, &read(path)?)?))
+}
+
+/// Reads clocks that a merge has written.
+pub(in crate::cli) fn clocks(path: Option<&Path>) -> anyhow::Result<Option<BTreeMap<PathBuf, (Clock, u64)>>> {
+    let Some(path) = path else { return Ok(None) };
+    pipeline::parse_clocks(&read(path)?).map(Some).map_err(|why| anyhow!("{}: {why}", path.display()))
+}
+
+/// What is worth a look in a rank map that can be read.
+pub(in crate::cli) fn rankmap_notes(rows: &[RankRow], profile: &Profile) -> Vec<String> {
+    /// Ranks that are named.
+    const MOST: usize = 5;
+    let mut notes = Vec::new();
+    let endpoints: BTreeSet<&str> = rows.iter().map(|row| row.endpoint.as_str()).collect();
+    let traffic: BTreeSet<String> =
+        profile.connections.iter().flat_map(|row| [row.src.to_string(), row.dst.to_string()]).collect();
+    if !traffic.is_empty() && !endpoints.iter().any(|endpoint| traffic.contains(*endpoint)) {
+        notes.push(format!("rank map: none of its {} endpoints is in the traffic", endpoints.len()));
+    }
+    let mut places: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.qpn.is_none()) {
+        places.entry(row.rank).or_default().insert(&row.endpoint);
+    }
+    places.retain(|_, endpoints| endpoints.len() > 1);
+    for (rank, endpoints) in places.iter().take(MOST) {
+        let endpoints: Vec<&str> = endpoints.iter().copied().collect();
+        notes.push(format!(
+            "rank map: rank {rank} is on several endpoints ({}); right only where these are ports of one node",
+            endpoints.join(", ")
+        ));
+    }
+    if places.len() > MOST {
+        notes.push(format!("rank map: {} more ranks are on several endpoints", places.len() - MOST));
+    }
+    notes
+}
+
+/// True where the first bytes of a file are as wanted.
+pub(in crate::cli) fn begins(path: &Path, wanted: impl FnOnce(&[u8]) -> bool) -> bool {
+    use std::io::Read as _;
+    let mut start = Vec::new();
+    let read = fs::File::open(path).and_then(|file| file.take(512).read_to_end(&mut start));
+    read.is_ok() && wanted(&start)
+}
+
+/// Reads a text.
+pub(in crate::cli) fn read(path: &Path) -> anyhow::Result<String> {
+    let text =
+        ibscope_orchestrator::text_file::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    // Spreadsheets put a byte order mark in front.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
+/// Who may read a file that is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    /// Whom the umask lets; of a file that was there, those who might read it.
+    All,
+    /// The owner alone; of a file that was there, those who might read it.
+    Owner,
+    /// The owner alone, whoever might read the file that was there.
+    OwnerAlways,
+}
+
+impl Readers {
+    const fn mode(self) -> u32 {
+        match self {
+            Self::All => 0o666,
+            Self::Owner | Self::OwnerAlways => 0o600,
+        }
+    }
+}
+
+/// A file that is opened before the work starts and stands in its place, whole, after it.
+///
+/// A FIFO or a device is written as it is: what would be renamed over it would never come out at its other end. Links are
+/// followed: what they point to is replaced, they stay.
+pub(in crate::cli) struct Output {
+    place: PathBuf,
+    file: fs::File,
+    /// What is renamed to what in the end, where the file is not written in its place.
+    rename: Option<(Scratch, PathBuf)>,
+}
+
+impl Output {
+    /// Opens the file of the path, if there is one. `inputs` are what the command reads, none of which it may replace.
+    pub(in crate::cli) fn open(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
+        Self::open_with(path, inputs, Readers::All)
+    }
+
+    /// The same for what holds single messages: nobody else may read it, unless the file was there and they might.
+    pub(in crate::cli) fn open_private(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
+        Self::open_with(path, inputs, Readers::Owner)
+    }
+
+    /// The same for who is who: nobody else may read it.
+    pub(in crate::cli) fn open_secret(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
+        Self::open_with(path, inputs, Readers::OwnerAlways)
+    }
+
+    fn open_with(path: Option<&PathBuf>, inputs: &[&Path], readers: Readers) -> anyhow::Result<Option<Self>> {
+        let Some(place) = path else { return Ok(None) };
+        let failed = || format!("{}: cannot be written", place.display());
+        let mut permissions = None;
+        match fs::metadata(place) {
+            Ok(found) => {
+                permissions = Some(found.permissions()).filter(|_| readers != Readers::OwnerAlways);
+                if found.is_dir() {
+                    bail!("{}: it is a folder; give the name of a file", failed());
+                }
+                if let Some(input) = inputs.iter().find(|input| scratch::is_read_from(&found, input)) {
+                    bail!("{}: the command reads it ({}); give another name", failed(), input.display());
+                }
+                if !found.is_file() {
+                    let file = fs::OpenOptions::new().write(true).open(place).with_context(failed)?;
+                    return Ok(Some(Self { place: place.clone(), file, rename: None }));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(failed),
+        }
+        let target = scratch::resolve(place).with_context(failed)?;
+        let is_folder = [&b"/"[..], b"/."].iter().any(|end| target.as_os_str().as_encoded_bytes().ends_with(end));
+        if is_folder || target.file_name().is_none() {
+            bail!("{}: it is no name of a file", failed());
+        }
+        let (scratch, file) = Scratch::file(&target, readers.mode()).with_context(failed)?;
+        // Whoever may read what is replaced may read what replaces it.
+        if let Some(permissions) = permissions {
+            file.set_permissions(permissions).with_context(failed)?;
+        }
+        Ok(Some(Self { place: place.clone(), file, rename: Some((scratch, target)) }))
+    }
+
+    /// Where the file will stand.
+    pub(in crate::cli) fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// True where both would end at the same place, under whatever names.
+    pub(in crate::cli) fn is_same_as(&self, other: &Self) -> bool {
+        let folder_and_name = |output: &Self| {
+            let (_, target) = output.rename.as_ref()?;
+            Some((fs::canonicalize(scratch::folder_of(target)).ok()?, target.file_name()?.to_owned()))
+        };
+        folder_and_name(self).is_some_and(|place| Some(place) == folder_and_name(other))
+    }
+
+    /// Writes the content and puts the file in its place.
+    pub(in crate::cli) fn finish(self, content: &[u8]) -> anyhow::Result<()> {
+        let place = self.place.clone();
+        self.finish_with(|mut file| file.write_all(content).map_err(|error| unwritten(&place, &error)))
+    }
+
+    /// Lets the content be written and puts the file in its place.
+    pub(in crate::cli) fn finish_with(self, write: impl FnOnce(fs::File) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        write(self.file)?;
+        let Some((scratch, target)) = self.rename else { return Ok(()) };
+        let renamed = scratch.commit(|scratch| fs::rename(scratch, target));
+        renamed.with_context(|| format!("{}: cannot be put in place", self.place.display()))
+    }
+}
+
+/// The files of a figure, in each of its formats.
+pub(in crate::cli) struct Outputs {
+    svg: Option<Output>,
+    png: Option<Output>,
+}
+
+impl Outputs {
+    /// Opens those that were asked for. `inputs` are what the command reads, none of which they may replace.
+    pub(in crate::cli) fn open(figures: &Figures, inputs: &[&Path]) -> anyhow::Result<Self> {
+        if figures.svg.is_some() && figures.svg == figures.png {
+            return Err(UsageError("--svg and --png name the same file; give each its own").into());
+        }
+        let svg = Output::open(figures.svg.as_ref(), inputs)?;
+        Ok(Self { svg, png: Output::open(figures.png.as_ref(), inputs)? })
+    }
+
+    /// True where there is any.
+    pub(in crate::cli) const fn are_wanted(&self) -> bool {
+        self.svg.is_some() || self.png.is_some()
+    }
+
+    /// Draws the figure, if it is wanted, and puts the files in their places.
+    pub(in crate::cli) fn finish(self, draw: impl FnOnce() -> anyhow::Result<Drawing>) -> anyhow::Result<()> {
+        if !self.are_wanted() {
+            return Ok(());
+        }
+        let figure = draw()?;
+        if let Some(svg) = self.svg {
+            svg.finish(figure.svg()?.as_bytes())?;
+        }
+        self.png.map_or(Ok(()), |png| png.finish(&figure.png()?))
+    }
+}
+
+/// Why a file could not be written: what the system said. The Parquet writer has that as text, behind words of its own that
+/// lead astray. The error has no cause, so that a FIFO whose reader went away is not taken for standard output.
+pub(in crate::cli) fn unwritten(place: &Path, error: &dyn std::error::Error) -> anyhow::Error {
+    let text = error.to_string();
+    match text.rsplit_once("IO error: ") {
+        Some((_, why)) => anyhow!("{}: cannot be written: {why}", place.display()),
+        None if text.starts_with(&place.display().to_string()) => anyhow!(text),
+        None => anyhow!("{}: cannot be written: {text}", place.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> anyhow::Result<BTreeMap<Endpoint, String>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hosts.csv");
+        fs::write(&path, text).unwrap();
+        hosts(Some(&path))
+    }
+
+    #[test]
+    fn hosts_files_name_endpoints() {
+        let names = parse("endpoint,name\n# leaf 1\n17,node1\n\n10.77.0.2, node two, rack 3\n").unwrap();
+        assert_eq!(names[&"17".parse().unwrap()], "node1");
+        assert_eq!(names[&"10.77.0.2".parse().unwrap()], "node two, rack 3");
+    }
+
+    #[test]
+    fn hosts_files_fail_with_line_and_remedy() {
+        for (text, expected) in [
+            ("17,node1\n", "line 1: expected the header"),
+            ("endpoint,name\nnode1\n", "line 2: `node1` has no comma"),
+            ("endpoint,name\nnode1,17\n", "line 2: `node1`"),
+            ("endpoint,name\n17,a\n0x11,b\n", "line 3: 17 is named `a` already"),
+        ] {
+            let error = format!("{:#}", parse(text).unwrap_err());
+            assert!(error.contains(expected), "{error}");
+        }
+        let long = parse(&format!("endpoint,name\n17,{}\n17,b\n", "a".repeat(1000))).unwrap_err();
+        assert!(format!("{long:#}").len() < 200, "{long:#}");
+        let foreign = parse("endpoint,name\n17,\u{1b}[2J\n17,b\n").unwrap_err();
+        assert!(format!("{foreign:#}").ends_with("named `\\u{1b}[2J` already"), "{foreign:#}");
+    }
+
+    #[test]
+    fn unfinished_outputs_leave_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("figure.svg");
+        drop(Output::open(Some(&path), &[]).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        Output::open(Some(&path), &[]).unwrap().unwrap().finish(b"<svg/>").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"<svg/>");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,28 @@
+//! `ibscope ranks`.
+
+use super::common::arguments::Source;
+use super::common::choices::Format;
+use super::common::input::{self, Needs};
+use super::common::output;
+use crate::render::ranks;
+use clap::Args;
+use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct Ranks {
+    #[command(flatten)]
+    pub(super) source: Source,
+}
+
+/// `ibscope ranks`.
+pub(super) fn run(args: &Ranks) -> anyhow::Result<ExitCode> {
+    let source = &args.source;
+    let profile = input::profile(&source.inputs, &source.reading, source.scope, Needs::default())?;
+    output::results(|out| match source.format {
+        Format::Table => out.write_all(ranks::ranks_table(&profile).as_bytes()),
+        Format::Csv => ranks::ranks_csv(&profile, out),
+        Format::Json => ranks::ranks_json(&profile, out),
+    })?;
+    input::notes(&source.inputs, &source.reading, &profile);
+    Ok(input::exit_code(&source.reading, &profile.coverage))
+}

@@ -1,0 +1,98 @@
+//! Which connection a packet belongs to, and what it is counted as.
+
+use ibscope_parsers::ib::{Opcode, Service};
+use ibscope_parsers::{Endpoint, Qpn};
+use serde::{Deserialize, Serialize};
+use std::hash::{Hash, Hasher};
+
+/// What a packet is counted as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum Kind {
+    /// Traffic of the applications.
+    Data = 0,
+    /// Destination queue pair 0 or 1.
+    Management = 1,
+    /// A multicast or permissive LID, a multicast GID or IP address.
+    Multicast = 2,
+}
+
+impl Kind {
+    /// All kinds, in the order of their discriminants.
+    pub const ALL: [Self; 3] = [Self::Data, Self::Management, Self::Multicast];
+
+    /// What a packet between these endpoints, to this queue pair, is counted as.
+    #[must_use]
+    #[inline]
+    pub fn of(src: Endpoint, dst: Endpoint, dest_qp: Qpn) -> Self {
+        let is_group = |endpoint: Endpoint| endpoint.is_multicast() || endpoint.is_permissive();
+        if dest_qp.is_management() {
+            Self::Management
+        } else if is_group(src) || is_group(dst) {
+            Self::Multicast
+        } else {
+            Self::Data
+        }
+    }
+
+    /// The name used in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Management => "management",
+            Self::Multicast => "multicast",
+        }
+    }
+}
+
+/// One direction of traffic to one queue pair. The source queue pair is known for datagrams only (the BTH has none).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ConnectionKey {
+    /// Who sends.
+    pub src: Endpoint,
+    /// Who receives.
+    pub dst: Endpoint,
+    /// What the packets are counted as.
+    pub kind: Kind,
+    /// BTH service, opcode bits 7 to 5.
+    pub service: u8,
+    /// The receiver's queue pair.
+    pub dest_qp: Qpn,
+    /// The sender's queue pair for datagrams, 0 for the connected services.
+    pub src_qp: Qpn,
+}
+
+/// Looked up for every packet: five words where the fields one by one would be eight.
+impl Hash for ConnectionKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.src.hash(state);
+        self.dst.hash(state);
+        let small = u64::from(self.service) << 2 | self.kind as u64;
+        state.write_u64(small << 48 | u64::from(self.dest_qp.value()) << 24 | u64::from(self.src_qp.value()));
+    }
+}
+
+impl ConnectionKey {
+    /// The connection of a packet with this opcode. `extension` is the source queue pair of a datagram.
+    #[must_use]
+    #[inline]
+    pub fn of((src, dst): (Endpoint, Endpoint), opcode: Opcode, dest_qp: Qpn, extension: u32) -> Self {
+        let src_qp = if opcode.service() == Service::Ud { Qpn::new(extension) } else { Qpn::new(0) };
+        Self { src, dst, kind: Kind::of(src, dst, dest_qp), service: opcode.0 >> 5, dest_qp, src_qp }
+    }
+
+    /// Datagrams (UD) are neither acknowledged nor repeated by the transport.
+    #[must_use]
+    pub const fn is_datagram(&self) -> bool {
+        self.service == 3
+    }
+
+    /// Packets of the transport are numbered and may be repeated under their number; datagrams are not repeated, congestion notifications
+    /// are not numbered.
+    #[must_use]
+    pub const fn can_repeat(&self) -> bool {
+        !self.is_datagram() && self.service != 4
+    }
+}

@@ -1,0 +1,332 @@
+//! Axes: values -> positions along them, and the round ones among them with their names.
+
+use super::canvas::{Anchor, Area, Canvas, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, widest};
+use super::scale::{axis, between, human, prefix_of, step};
+use crate::analysis::round_numbers::steps;
+use crate::render::RenderError;
+use crate::render::latency::Subject;
+use plotters::backend::DrawingBackend;
+use plotters::style::{BLACK, RGBColor};
+
+/// From a mark to its name.
+const GAP: i32 = 8;
+/// Lines across a panel.
+const GRID: RGBColor = RGBColor(222, 222, 222);
+/// Room for the names of the marks below a panel, and for that of the axis below those.
+pub(super) const BELOW: i32 = TICK_LENGTH + GAP + TICK + MARGIN / 2 + TEXT + MARGIN;
+
+/// An axis: what lies at its ends, and what is named along it.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    from: f64,
+    to: f64,
+    log: bool,
+    pub(super) title: String,
+    pub(super) ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// From 0 to a little more than `max`, in numbers of `one` with a suffix.
+    pub(super) fn linear(max: f64, one: f64, suffix: &str, title: String, most: u32) -> Self {
+        // A little room above; and an axis with nothing on it still needs a length.
+        let to = if max > 0.0 { max * 1.04 } else { 1.0 };
+        let mut ticks = axis(to / one, most);
+        for (value, text) in &mut ticks {
+            if *value > 0.0 {
+                text.push_str(suffix);
+            }
+            *value *= one;
+        }
+        Self { from: 0.0, to, log: false, title, ticks }
+    }
+
+    /// Counts from 0 to a little more than `max`, in whole numbers where there is one.
+    pub(super) fn counts(max: f64, title: String, most: u32) -> Self {
+        let (one, suffix) = if max < 10_000.0 { (1.0, "") } else { prefix_of(max) };
+        let mut counts = Self::linear(max, one, suffix, title, most);
+        if (1.0..f64::from(most)).contains(&max) {
+            counts.ticks = between((0.0, counts.to), step(counts.to, most).max(1.0));
+        }
+        counts
+    }
+
+    /// Exactly `from` to `to`, with as many names as fit side by side in `room` pixels, in numbers of `one`.
+    pub(super) fn across((from, to): (f64, f64), one: f64, title: String, room: i32) -> Result<Self, RenderError> {
+        let span = (to - from) / one;
+        let mut ticks = Vec::new();
+        for most in (1..=8).rev() {
+            let step = step(span, most);
+            ticks = between((from / one, to / one), step);
+            let apart = f64::from(room) * step / span;
+            if f64::from(widest(ticks.iter().map(|(_, text)| text.as_str()), TICK)?) + 50.0 <= apart {
+                break;
+            }
+        }
+        ticks.iter_mut().for_each(|(value, _)| *value *= one);
+        Ok(Self { from, to, log: false, title, ticks })
+    }
+
+    /// Times in nanoseconds: logarithmic between round ones where they differ much, else from 0. Times of 0 lie at the lower end, which has
+    /// that name then.
+    pub(super) fn times(values_ns: impl Iterator<Item = u64> + Clone, title: &str, most: usize) -> Self {
+        let above_0 = values_ns.clone().filter(|ns| *ns > 0);
+        let (min, max) = (above_0.clone().min().unwrap_or(1) as f64, above_0.max().unwrap_or(1) as f64);
+        if max < 5.0 * min {
+            let (one, name) = unit(max / 1e9);
+            return Self::linear(max, one * 1e9, "", format!("{title}, {name}"), most as u32);
+        }
+        let has_0 = values_ns.clone().any(|ns| ns == 0);
+        let (mut from, to, mut ticks) = log_times(values_ns, most);
+        if has_0 {
+            // As far below the first name as names stand apart, at least.
+            from /= (to / from).powf(1.0 / most as f64).max(2.0);
+            ticks.insert(0, (from, "0".to_owned()));
+        }
+        Self { from, to, log: true, title: title.to_owned(), ticks }
+    }
+
+    /// Classes from `first` to `last`, each one wide: the first number of each as `name` has it, as many as fit.
+    pub(super) fn classes(
+        (first, last): (u32, u32),
+        name: impl Fn(u32) -> String,
+        title: String,
+        fits: impl Fn(&[(f64, String)]) -> Result<bool, RenderError>,
+    ) -> Result<Self, RenderError> {
+        let mut ticks = Vec::new();
+        for every in 1..=64 {
+            ticks = (first..=last + 1).step_by(every).map(|class| (f64::from(class), name(class))).collect();
+            if fits(&ticks)? {
+                break;
+            }
+        }
+        Ok(Self { from: f64::from(first), to: f64::from(last + 1), log: false, title, ticks })
+    }
+
+    /// Where a value lies between the ends, 0 to 1.
+    pub(super) fn share(&self, value: f64) -> f64 {
+        let share = if self.log {
+            (value.max(self.from) / self.from).ln() / (self.to / self.from).ln()
+        } else {
+            (value - self.from) / (self.to - self.from)
+        };
+        share.clamp(0.0, 1.0)
+    }
+}
+
+/// An area with an axis at its left and one that it may share with others below.
+#[derive(Clone, Debug)]
+pub(super) struct Panel {
+    pub(super) area: Area,
+    pub(super) y: Axis,
+}
+
+impl Panel {
+    /// Left edge of the panels with these vertical axes.
+    pub(super) fn left<'a>(axes: impl IntoIterator<Item = &'a Axis>) -> Result<i32, RenderError> {
+        let ticks = axes.into_iter().flat_map(|axis| axis.ticks.iter().map(|(_, text)| text.as_str()));
+        Ok(MARGIN + TEXT + MARGIN / 2 + widest(ticks, TICK)? + TICK_LENGTH + GAP)
+    }
+
+    /// Position of a value on the axis below.
+    pub(super) fn x(&self, x: &Axis, value: f64) -> i32 {
+        self.area.left + (x.share(value) * f64::from(self.area.right - self.area.left)).round() as i32
+    }
+
+    /// Position of a value on the axis at the left.
+    pub(super) fn y(&self, value: f64) -> i32 {
+        self.area.bottom - (self.y.share(value) * f64::from(self.area.bottom - self.area.top)).round() as i32
+    }
+
+    /// What lies under everything else: lines at the named values.
+    pub(super) fn draw_grid<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        for (value, _) in &self.y.ticks {
+            let y = self.y(*value);
+            canvas.line(&[(self.area.left, y), (self.area.right, y)], GRID, 2)?;
+        }
+        Ok(())
+    }
+
+    /// The frame, the axis at the left, and the marks of the one below.
+    pub(super) fn draw_frame<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, x: &Axis) -> Result<(), RenderError> {
+        let Area { left, top, bottom, .. } = self.area;
+        canvas.frame(self.area)?;
+        for (value, text) in &self.y.ticks {
+            let y = self.y(*value);
+            canvas.line(&[(left - TICK_LENGTH, y), (left, y)], BLACK, LINE)?;
+            canvas.text(text, (left - TICK_LENGTH - GAP, y), Anchor::Right, TICK, BLACK)?;
+        }
+        let middle = i32::midpoint(top, bottom);
+        canvas.text(&self.y.title, (MARGIN + TEXT / 2, middle), Anchor::UpMiddle, TEXT, BLACK)?;
+        for (value, _) in &x.ticks {
+            let x = self.x(x, *value);
+            canvas.line(&[(x, bottom), (x, bottom + TICK_LENGTH)], BLACK, LINE)?;
+        }
+        Ok(())
+    }
+
+    /// The names along the axis below, and its own.
+    pub(super) fn draw_below<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, x: &Axis) -> Result<(), RenderError> {
+        let Area { left, right, bottom, .. } = self.area;
+        let y = bottom + TICK_LENGTH + GAP + TICK / 2;
+        for (value, text) in &x.ticks {
+            canvas.text(text, (self.x(x, *value), y), Anchor::Middle, TICK, BLACK)?;
+        }
+        let y = bottom + BELOW - MARGIN - TEXT / 2;
+        canvas.text(&x.title, (i32::midpoint(left, right), y), Anchor::Middle, TEXT, BLACK)
+    }
+}
+
+/// Round times around these, from and to, and some between them with their names. Times of 0 do not count.
+pub(super) fn log_times(values_ns: impl Iterator<Item = u64> + Clone, most: usize) -> (f64, f64, Vec<(f64, String)>) {
+    let above_0 = values_ns.filter(|ns| *ns > 0);
+    let (min, max) = (above_0.clone().min().unwrap_or(1), above_0.max().unwrap_or(1));
+    let round = || steps().map(|step| step as u64).take_while(|step| *step < u64::MAX / 10);
+    let from = round().take_while(|value| *value <= min).last().unwrap_or(1);
+    // An axis needs a length.
+    let to = round().find(|value| *value >= max && *value > from).unwrap_or(u64::MAX);
+    let within: Vec<u64> = round().filter(|value| (from..=to).contains(value)).collect();
+    // All of 1, 2, 5; or the powers of ten, or every second of them ...
+    let powers: Vec<u64> = within
+        .iter()
+        .copied()
+        .filter(|value| value.ilog10() > 0 && 10_u64.pow(value.ilog10()) == *value || *value == 1)
+        .collect();
+    let named: Vec<u64> = if within.len() <= most || powers.len() < 2 {
+        within
+    } else {
+        let every = powers.len().div_ceil(most);
+        powers.into_iter().step_by(every).collect()
+    };
+    (from as f64, to as f64, named.into_iter().map(|ns| (ns as f64, time(ns as f64))).collect())
+}
+
+/// True where names do not touch that stand at the same distances across `room` pixels.
+pub(super) fn fits_across(room: i32) -> impl Fn(&[(f64, String)]) -> Result<bool, RenderError> {
+    move |ticks| {
+        let apart = room / i32::try_from(ticks.len()).unwrap_or(i32::MAX).max(1);
+        Ok(widest(ticks.iter().map(|(_, text)| text.as_str()), TICK)? + 30 <= apart)
+    }
+}
+
+/// What was measured, and of what.
+pub(super) fn title(subject: &Subject) -> String {
+    let what = match subject.interval {
+        "acknowledged" => "Request to acknowledgement",
+        "first_response" => "Request to first response",
+        "last_response" => "Request to last response",
+        "message" => "First to last packet of a message",
+        "interval" => "Message to next message",
+        "transit" => "Sender's to receiver's port",
+        "rendezvous_request" => "Ready to send to first packet of the data",
+        "rendezvous_data" => "First to last packet of the data",
+        "rendezvous_completion" => "Last packet of the data to completion",
+        "mpi_message" => "MPI message, sender's to receiver's port",
+        "set_up" => "Connection set-up",
+        "tear_down" => "Connection tear-down",
+        other => other,
+    };
+    if subject.verbs.is_empty() { what.to_owned() } else { format!("{what} ({})", subject.verbs.join(", ")) }
+}
+
+/// The unit of time in which so many seconds are 1 or more: what one of it is in seconds, and its name.
+pub(super) fn unit(seconds: f64) -> (f64, &'static str) {
+    // Half a nanosecond of tolerance: bins are whole nanoseconds.
+    [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")]
+        .into_iter()
+        .find(|&(one, _)| seconds >= one - 5e-10)
+        .unwrap_or((1e-9, "ns"))
+}
+
+/// A time in its unit, with three digits.
+pub(super) fn time(ns: f64) -> String {
+    let (mut one, mut name) = unit(ns / 1e9);
+    // What would be rounded to 1000 of a unit is 1 of the next.
+    if ns / 1e9 / one >= 999.5 {
+        (one, name) = unit(one * 1000.0);
+    }
+    let value = ns / 1e9 / one;
+    let decimals = if value >= 99.95 { 0 } else { usize::from(value < 9.995) + 1 };
+    let text = format!("{value:.decimals$}");
+    let text = if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {name}")
+}
+
+/// Times over bins: from the start of the first, in seconds from the first packet, over a span.
+pub(super) fn over_time((start_s, span_s): (f64, f64), bin_s: f64, room: i32) -> Result<Axis, RenderError> {
+    let (one, name) = unit(span_s);
+    let title = format!("time from the first packet in {name} (bins of {})", time(bin_s * 1e9));
+    Axis::across((start_s, start_s + span_s), one, title, room)
+}
+
+/// Seconds from one moment to another, both in nanoseconds since the epoch.
+pub(super) fn seconds(from_ns: i64, to_ns: i64) -> f64 {
+    (i128::from(to_ns) - i128::from(from_ns)) as f64 / 1e9
+}
+
+/// Number of the class of a length or a rate, by its smallest: 0, 1, 2, 4 ... are 0, 1, 2, 3 ...
+pub(super) fn class_of(from: u64) -> u32 {
+    from.checked_ilog2().map_or(0, |power| power + 1)
+}
+
+/// Its smallest value again, for people.
+pub(super) fn class_name(class: u32, is_bytes: bool) -> String {
+    match class.checked_sub(1) {
+        None => "0".to_owned(),
+        Some(power) => human(1_u64.checked_shl(power).unwrap_or(u64::MAX), is_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(axis: &Axis) -> Vec<&str> {
+        axis.ticks.iter().map(|(_, text)| text.as_str()).collect()
+    }
+
+    #[test]
+    fn times_have_three_digits_and_a_unit() {
+        for (ns, text) in [
+            (7.0, "7 ns"),
+            (1000.0, "1 µs"),
+            (188_123.0, "188 µs"),
+            (999_700.0, "1 ms"),
+            (1_234_567.0, "1.23 ms"),
+            (2e10, "20 s"),
+            (0.0, "0 ns"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
+    }
+
+    #[test]
+    fn times_that_differ_much_lie_on_a_logarithmic_axis() {
+        let axis = Axis::times([3_000_u64, 0, 800_000].into_iter(), "time", 9);
+        assert_eq!(
+            names(&axis),
+            ["0", "2 µs", "5 µs", "10 µs", "20 µs", "50 µs", "100 µs", "200 µs", "500 µs", "1 ms"]
+        );
+        // What is 0 lies below all that is not.
+        assert!(axis.share(0.0) < 1e-9 && axis.share(2_000.0) > 0.05 && axis.share(1e6) > 1.0 - 1e-9);
+        let few = Axis::counts(1.0, String::new(), 5);
+        assert_eq!(names(&few), ["0", "1"]);
+        assert_eq!(names(&Axis::counts(1600.0, String::new(), 5)), ["0", "500", "1000", "1500"]);
+        let wide = Axis::times([1_000_u64, 1_000_000_000].into_iter(), "time", 9);
+        assert_eq!(names(&wide), ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"]);
+        // 100 µs is a third of the way from 1 µs to 1 s: two of six decades.
+        assert!((wide.share(100_000.0) - 2.0 / 6.0).abs() < 1e-9);
+        let near = Axis::times([200_000_u64, 300_000].into_iter(), "time", 5);
+        assert_eq!((names(&near), near.title.as_str()), (vec!["0", "100", "200", "300"], "time, µs"));
+    }
+
+    #[test]
+    fn classes_are_named_by_their_smallest() {
+        let all = Axis::classes((0, 4), |class| class_name(class, true), String::new(), |_| Ok(true)).unwrap();
+        assert_eq!(names(&all), ["0", "1 B", "2 B", "4 B", "8 B", "16 B"]);
+        let few = Axis::classes((0, 11), |class| class_name(class, true), String::new(), |ticks| Ok(ticks.len() < 5));
+        assert_eq!(names(&few.unwrap()), ["0", "8 B", "128 B", "2 KiB"]);
+        for from in [0, 1, 2, 4, 1 << 40, 1 << 63] {
+            assert_eq!(class_name(class_of(from), false), human(from, false));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The cells of a matrix, in blocks where there are very many, as rectangles in a square.
+
+use super::bar::ColorBar;
+use super::canvas::{Area, Canvas, LINE, pixels};
+use super::scale::NONE;
+use crate::render::RenderError;
+use plotters::backend::DrawingBackend;
+use plotters::style::{RGBColor, WHITE};
+
+/// Cells with so many pixels or more are set apart by white lines.
+const LEAST_WITH_LINES: i32 = 24;
+
+/// Sums of a matrix by row and column.
+pub(super) struct Cells {
+    /// How many rows and columns the matrix has.
+    labels: usize,
+    /// So many of them make one here.
+    pub(super) block: usize,
+    /// How many there are here.
+    pub(super) count: usize,
+    /// Row by row; 0 is no traffic.
+    pub(super) values: Vec<u64>,
+}
+
+impl Cells {
+    /// Of a sparse matrix, with at most so many rows.
+    pub(super) fn new(cells: impl Iterator<Item = ((u32, u32), u64)>, labels: usize, most: usize) -> Self {
+        let block = labels.div_ceil(most).max(1);
+        let count = labels.div_ceil(block);
+        let mut values = vec![0_u64; count * count];
+        for ((row, column), value) in cells {
+            let (row, column) = (row as usize / block, column as usize / block);
+            if let Some(sum) = values.get_mut(row * count + column) {
+                *sum = sum.saturating_add(value);
+            }
+        }
+        Self { labels, block, count, values }
+    }
+
+    /// Where the first of these labels begins, from the edge of a square with this side.
+    pub(super) fn offset(&self, label: usize, side: i32) -> i32 {
+        (f64::from(side) * label.min(self.labels) as f64 / self.labels as f64).round() as i32
+    }
+
+    /// The cells from one column to another in a row.
+    pub(super) fn area(&self, square: Area, row: usize, columns: (usize, usize)) -> Area {
+        let at = |index: usize| self.offset(index * self.block, square.right - square.left);
+        Area {
+            left: square.left + at(columns.0),
+            top: square.top + at(row),
+            right: square.left + at(columns.1),
+            bottom: square.top + at(row + 1),
+        }
+    }
+
+    /// Draws them into a square.
+    pub(super) fn draw<DB: DrawingBackend>(
+        &self,
+        canvas: &Canvas<DB>,
+        square: Area,
+        bar: &ColorBar,
+    ) -> Result<(), RenderError> {
+        canvas.fill(square, NONE)?;
+        for (row, values) in self.values.chunks(self.count.max(1)).enumerate() {
+            let mut start = 0;
+            // Neighbours of one colour are one rectangle: files stay small.
+            for run in values.chunk_by(|&a, &b| color(bar, a) == color(bar, b)) {
+                let columns = (start, start + run.len());
+                if let Some(&value) = run.first().filter(|&&value| value > 0) {
+                    canvas.fill(self.area(square, row, columns), color(bar, value))?;
+                }
+                start = columns.1;
+            }
+        }
+        let side = square.right - square.left;
+        if pixels(self.count) * LEAST_WITH_LINES <= side {
+            for index in 1..self.count {
+                let at = self.offset(index, side);
+                let (x, y) = (square.left + at, square.top + at);
+                canvas.line(&[(x, square.top), (x, square.bottom)], WHITE, LINE)?;
+                canvas.line(&[(square.left, y), (square.right, y)], WHITE, LINE)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The colour of a cell.
+pub(super) fn color(bar: &ColorBar, value: u64) -> RGBColor {
+    if value == 0 { NONE } else { bar.color(value) }
+}

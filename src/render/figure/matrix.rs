@@ -1,0 +1,195 @@
+//! The matrix as a heat map: row = sender, column = receiver.
+
+use super::bar::ColorBar;
+use super::canvas::{
+    Anchor, Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TITLE, WIDTH, cut, pixels, widest, width,
+};
+use super::cells::{Cells, color};
+use super::scale::{ColorScale, human, is_light};
+use crate::analysis::By;
+use crate::analysis::matrix::{Matrix, Selection, Unit};
+use crate::analysis::round_numbers::steps;
+use crate::render::RenderError;
+use plotters::backend::DrawingBackend;
+use plotters::style::{BLACK, WHITE};
+
+/// More rows than this are added up in blocks: a cell would be finer than print.
+const MOST_CELLS: usize = 512;
+/// Up to here, cells are large enough for their value.
+const MOST_NUMBERS: usize = 10;
+const SMALLEST_NUMBER: i32 = 26;
+
+/// A matrix with everything laid out.
+pub(super) struct HeatMap {
+    is_bytes: bool,
+    titles: Vec<String>,
+    bar: ColorBar,
+    /// One per label.
+    names: Vec<String>,
+    cells: Cells,
+    plot: Area,
+    /// Every how many labels one is named, at the left and below.
+    every: (usize, usize),
+    /// The names below run upwards.
+    upright: bool,
+    height: i32,
+}
+
+impl HeatMap {
+    pub(super) fn new(matrix: &Matrix, unit: Unit) -> Result<Self, RenderError> {
+        let labels = matrix.labels.len();
+        let values = matrix.cells.iter().map(|(&ends, cell)| (ends, cell.value(unit)));
+        let cells = Cells::new(values, labels, MOST_CELLS);
+        let scale = ColorScale::new(cells.values.iter().copied()).ok_or(RenderError::Empty)?;
+        let is_bytes = unit.is_bytes();
+
+        let names: Vec<String> = matrix.labels.iter().map(|label| cut(&label.name())).collect();
+        let name_width = widest(names.iter().map(String::as_str), TICK)?;
+        let scale_name = if scale.log { "log" } else { "linear" };
+        let ticks: Vec<(u64, String)> =
+            scale.ticks(is_bytes).into_iter().map(|tick| (tick, human(tick, is_bytes))).collect();
+        let bar = ColorBar::new(format!("{} ({scale_name} scale)", unit.name()), scale, ticks, true)?;
+
+        let mut titles = vec![title(matrix, unit)];
+        if cells.block > 1 {
+            let what = if matrix.by == By::Rank { "ranks" } else { "endpoints" };
+            titles.push(format!("each cell adds up {0} × {0} {what}", cells.block));
+        }
+        let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + 8;
+        let right = WIDTH - bar.width();
+        let top = MARGIN + pixels(titles.len()) * (TITLE + 16) + MARGIN / 2;
+        // A whole number of pixels per cell where cells are large enough for that.
+        let per_cell = (right - left) / pixels(cells.count);
+        let side = if per_cell >= 4 { per_cell * pixels(cells.count) } else { right - left };
+        let plot = Area { left, top, right: left + side, bottom: top + side };
+
+        let per_label = f64::from(side) / labels as f64;
+        let upwards = steps().find(|&step| step as f64 * per_label >= 1.3 * f64::from(TICK)).unwrap_or(labels);
+        let widths = names.iter().map(|name| width(name, TICK)).collect::<Result<Vec<_>, _>>()?;
+        let across = steps().find(|&step| fits(&widths, step, per_label)).unwrap_or(labels);
+        // Numbers stay level even if fewer of them fit; names matter more than the way they run.
+        let upright = across > upwards && name_width > width("00000", TICK)?;
+        let below = if upright { name_width } else { TICK };
+        let height = plot.bottom + TICK_LENGTH + 8 + below + MARGIN / 2 + TEXT + MARGIN;
+        let every = (upwards, if upright { upwards } else { across });
+        Ok(Self { is_bytes, titles, bar, names, cells, plot, every, upright, height })
+    }
+
+    fn side(&self) -> i32 {
+        self.plot.right - self.plot.left
+    }
+
+    /// Where the first of these labels begins, from the edge of the plot.
+    fn offset(&self, label: usize) -> i32 {
+        self.cells.offset(label, self.side())
+    }
+
+    /// The values as texts, in one size for all cells: on one line, or with the unit below the number.
+    fn draw_numbers<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        let values = &self.cells.values;
+        let texts: Vec<String> = values.iter().map(|&value| human(value, self.is_bytes)).collect();
+        let room = self.side() / pixels(self.cells.count) * 17 / 20;
+        let size_for = |texts: &mut dyn Iterator<Item = &str>| -> Result<i32, RenderError> {
+            let at_tick = widest(texts, TICK)?.max(1);
+            Ok((TICK * room / at_tick).min(TICK))
+        };
+        let used = || texts.iter().zip(values).filter(|&(_, &value)| value > 0).map(|(text, _)| text.as_str());
+        let one_line = size_for(&mut used())?;
+        let two_lines = size_for(&mut used().flat_map(|text| text.split(' ')))?.min(room / 2);
+        let split = one_line < TICK * 3 / 4 && two_lines > one_line;
+        let size = if split { two_lines } else { one_line };
+        if size < SMALLEST_NUMBER {
+            return Ok(());
+        }
+        for (index, (text, &value)) in texts.iter().zip(values).enumerate().filter(|(_, (_, value))| **value > 0) {
+            let (row, column) = (index / self.cells.count, index % self.cells.count);
+            let cell = self.cells.area(self.plot, row, (column, column + 1));
+            let (x, y) = (i32::midpoint(cell.left, cell.right), i32::midpoint(cell.top, cell.bottom));
+            let ink = if is_light(color(&self.bar, value)) { BLACK } else { WHITE };
+            match text.split_once(' ').filter(|_| split) {
+                Some((number, unit)) => {
+                    canvas.text(number, (x, y - size * 9 / 20), Anchor::Middle, size, ink)?;
+                    canvas.text(unit, (x, y + size * 9 / 20), Anchor::Middle, size, ink)?;
+                }
+                None => canvas.text(text, (x, y), Anchor::Middle, size, ink)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn draw_axes<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        let Area { left, top, right, bottom } = self.plot;
+        let middle = |label: usize| i32::midpoint(self.offset(label), self.offset(label + 1));
+        for (label, name) in self.names.iter().enumerate() {
+            let at = middle(label);
+            if label.is_multiple_of(self.every.0) {
+                canvas.line(&[(left - TICK_LENGTH, top + at), (left, top + at)], BLACK, LINE)?;
+                canvas.text(name, (left - TICK_LENGTH - 8, top + at), Anchor::Right, TICK, BLACK)?;
+            }
+            if label.is_multiple_of(self.every.1) {
+                canvas.line(&[(left + at, bottom), (left + at, bottom + TICK_LENGTH)], BLACK, LINE)?;
+                let y = bottom + TICK_LENGTH + 8;
+                if self.upright {
+                    canvas.text(name, (left + at, y), Anchor::UpRight, TICK, BLACK)?;
+                } else {
+                    canvas.text(name, (left + at, y + TICK / 2), Anchor::Middle, TICK, BLACK)?;
+                }
+            }
+        }
+        let middle = self.side() / 2;
+        canvas.text("sender (row)", (MARGIN + TEXT / 2, top + middle), Anchor::UpMiddle, TEXT, BLACK)?;
+        canvas.text("receiver", (left + middle, self.height - MARGIN - TEXT / 2), Anchor::Middle, TEXT, BLACK)?;
+        for (index, title) in self.titles.iter().enumerate() {
+            let size = if index == 0 { TITLE } else { TEXT };
+            let size = (size * (WIDTH - 2 * MARGIN) / width(title, size)?.max(1)).min(size);
+            let y = MARGIN + TITLE / 2 + pixels(index) * (TITLE + 16);
+            // Over the plot, unless it is wider than that.
+            let half = width(title, size)? / 2;
+            let x = i32::midpoint(left, right).clamp(MARGIN + half, (WIDTH - MARGIN - half).max(MARGIN + half));
+            canvas.text(title, (x, y), Anchor::Middle, size, BLACK)?;
+        }
+        Ok(())
+    }
+}
+
+impl Figure for HeatMap {
+    fn height(&self) -> i32 {
+        self.height
+    }
+
+    fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        self.cells.draw(canvas, self.plot, &self.bar)?;
+        canvas.frame(self.plot)?;
+        if self.cells.count <= MOST_NUMBERS {
+            self.draw_numbers(canvas)?;
+        }
+        self.draw_axes(canvas)?;
+        self.bar.draw(canvas, self.plot)
+    }
+}
+
+/// What is shown. The selection says nothing about payload, wire bytes and packets.
+fn title(matrix: &Matrix, unit: Unit) -> String {
+    let by = if matrix.by == By::Rank { "by rank" } else { "by endpoint" };
+    let selection = match matrix.selection {
+        Selection::P2p => ", point-to-point,",
+        Selection::Collective => ", collective,",
+        Selection::OneSided => ", one-sided,",
+        Selection::All => "",
+    };
+    match unit {
+        Unit::Messages if (matrix.by, matrix.selection) == (By::Endpoint, Selection::All) => format!("Messages {by}"),
+        Unit::Messages => format!("MPI messages{selection} {by}"),
+        Unit::MpiBytes => format!("MPI bytes{selection} {by}"),
+        Unit::PayloadBytes => format!("Payload bytes {by}"),
+        Unit::WireBytes => format!("Wire bytes {by}"),
+        Unit::Packets => format!("Packets {by}"),
+    }
+}
+
+/// True where names of these widths do not touch if every `step`th is shown.
+fn fits(widths: &[i32], step: usize, per_label: f64) -> bool {
+    const GAP: f64 = 26.0;
+    let shown = || widths.iter().copied().step_by(step).map(f64::from);
+    shown().zip(shown().skip(1)).all(|(a, b)| f64::midpoint(a, b) + GAP <= step as f64 * per_label)
+}

@@ -1,0 +1,221 @@
+//! The matrix over phases: a strip of time with the phases, and below a small heat map of each, all with one scale of colours.
+
+use super::axes::{Axis, seconds, time, unit};
+use super::bar::ColorBar;
+use super::canvas::{
+    Anchor, Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TITLE, WIDTH, cut, pixels, widest, width,
+};
+use super::cells::Cells;
+use super::scale::{ColorScale, LIGHT, NONE, human};
+use crate::analysis::matrix::{Selection, Unit};
+use crate::analysis::phases::{Phase, Phases};
+use crate::analysis::round_numbers::steps;
+use crate::analysis::{By, Label};
+use crate::render::RenderError;
+use plotters::backend::DrawingBackend;
+use plotters::style::{BLACK, WHITE};
+use std::collections::BTreeSet;
+
+/// Heat maps, at most: more would be too small to read.
+const MOST_PHASES: usize = 9;
+/// Up to so many stand in two columns, more in three.
+const TWO_COLUMNS: usize = 4;
+/// Rows of a heat map, at most: a cell is two pixels at least.
+const MOST_CELLS: usize = 200;
+const STRIP: i32 = 100;
+/// Between heat maps.
+const BETWEEN: i32 = 36;
+/// From a mark to its name.
+const GAP: i32 = 8;
+/// Two lines above a heat map.
+const HEADER: i32 = 2 * TICK + 24;
+
+/// A phase with a heat map of its own.
+struct Shown {
+    /// Its number and length, and its pattern.
+    lines: [String; 2],
+    cells: Cells,
+    square: Area,
+    /// Names stand at its left, and below it.
+    has_names: (bool, bool),
+}
+
+/// Everything laid out.
+pub(super) struct OverPhases {
+    titles: Vec<String>,
+    bar: ColorBar,
+    /// Number, start and end of each phase, in seconds from the first packet, and whether it has a heat map.
+    phases: Vec<(usize, f64, f64, bool)>,
+    strip: Area,
+    time: Axis,
+    shown: Vec<Shown>,
+    /// All heat maps together.
+    grid: Area,
+    names: Vec<String>,
+    /// Every how many labels one is named, at the left and below.
+    every: (usize, usize),
+}
+
+impl OverPhases {
+    pub(super) fn new(phases: &Phases) -> Result<Self, RenderError> {
+        let (Some(first), Some(last)) = (phases.phases.first(), phases.phases.last()) else {
+            return Err(RenderError::Empty);
+        };
+        let has_mpi = phases.phases.iter().any(|phase| Selection::All.mpi(&phase.traffic).1 > 0);
+        let unit_of_cells = if has_mpi { Unit::MpiBytes } else { Unit::PayloadBytes };
+        let sum = |phase: &Phase| phase.matrix.total().value(unit_of_cells);
+        let mut by_sum: Vec<(u64, usize)> =
+            phases.phases.iter().map(sum).zip(0..).filter(|(sum, _)| *sum > 0).collect();
+        let all: u64 = by_sum.iter().fold(0, |all, (sum, _)| all.saturating_add(*sum));
+        by_sum.sort_by_key(|(sum, index)| (std::cmp::Reverse(*sum), *index));
+        by_sum.truncate(MOST_PHASES);
+        let chosen: BTreeSet<usize> = by_sum.iter().map(|(_, index)| *index).collect();
+        let labels: BTreeSet<&Label> = chosen.iter().flat_map(|index| &phases.phases[*index].matrix.labels).collect();
+        let labels: Vec<&Label> = labels.into_iter().collect();
+        let place = |label: &Label| labels.binary_search(&label).unwrap_or_default() as u32;
+        let cells_of = |index: usize| {
+            let cells = phases.phases[index].matrix.rows();
+            let values = cells.map(|(src, dst, cell)| ((place(src), place(dst)), cell.value(unit_of_cells)));
+            Cells::new(values, labels.len(), MOST_CELLS)
+        };
+        let cells: Vec<(usize, Cells)> = chosen.iter().map(|index| (*index, cells_of(*index))).collect();
+        let values = cells.iter().flat_map(|(_, cells)| cells.values.iter().copied());
+        let scale = ColorScale::new(values).ok_or(RenderError::Empty)?;
+        let ticks = scale.ticks(true).into_iter().map(|tick| (tick, human(tick, true))).collect();
+        let scale_name = if scale.log { "log" } else { "linear" };
+        let bar = ColorBar::new(format!("{} ({scale_name} scale)", unit_of_cells.name()), scale, ticks, true)?;
+
+        let what = if has_mpi { "MPI bytes" } else { "Payload bytes" };
+        let by = if phases.by == By::Rank { "rank" } else { "endpoint" };
+        let mut titles = vec![format!("{what} by {by} in each phase")];
+        if chosen.len() < phases.phases.len() {
+            let share = by_sum.iter().map(|(sum, _)| *sum as f64).sum::<f64>() * 100.0 / all as f64;
+            titles.push(format!("{} of {} phases, with {share:.0} % of the bytes", chosen.len(), phases.phases.len()));
+        }
+        let names: Vec<String> = labels.iter().map(|label| cut(&label.name())).collect();
+        let name_width = widest(names.iter().map(String::as_str), TICK)?;
+        let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + GAP;
+        let top = MARGIN + pixels(titles.len()) * (TITLE + 16) + MARGIN / 2;
+        let strip = Area { left, top, right: WIDTH - 3 * MARGIN, bottom: top + STRIP };
+        let at_s = |ns: i64| seconds(phases.origin_ns, ns);
+        let span_s = (at_s(first.from_ns), at_s(last.to_ns).max(at_s(first.from_ns) + 1e-9));
+        let (one, name) = unit(span_s.1 - span_s.0);
+        let time_title = format!("time from the first packet in {name} (windows of {})", time(phases.window_ns as f64));
+        let axis = Axis::across(span_s, one, time_title, strip.right - strip.left)?;
+
+        let columns = pixels(cells.len()).min(if cells.len() <= TWO_COLUMNS { 2 } else { 3 });
+        let room = WIDTH - bar.width() - left - (columns - 1) * BETWEEN;
+        // One heat map does not need all the room there is.
+        let side = (room / columns).min(WIDTH / 2);
+        let grid_top = strip.bottom + TICK_LENGTH + GAP + TICK + MARGIN / 2 + TEXT + MARGIN;
+        let rows = pixels(cells.len().div_ceil(columns as usize));
+        let grid = Area {
+            left,
+            top: grid_top,
+            right: left + columns * side + (columns - 1) * BETWEEN,
+            bottom: grid_top + rows * (HEADER + side) + (rows - 1) * BETWEEN,
+        };
+        let count = pixels(cells.len());
+        let shown = cells.into_iter().zip(0..).map(|((index, cells), n)| {
+            let (row, column) = (n / columns, n % columns);
+            let (left, top) =
+                (grid.left + column * (side + BETWEEN), grid.top + HEADER + row * (side + HEADER + BETWEEN));
+            let phase = &phases.phases[index];
+            let lines =
+                [format!("{}: {}", index + 1, time(phase.length_ns() as f64)), phase.pattern.name.name().to_owned()];
+            let square = Area { left, top, right: left + side, bottom: top + side };
+            Shown { lines, cells, square, has_names: (column == 0, n + columns >= count) }
+        });
+        let shown: Vec<Shown> = shown.collect();
+        let of_time = |(phase, index): (&Phase, usize)| {
+            (index + 1, at_s(phase.from_ns), at_s(phase.to_ns), chosen.contains(&index))
+        };
+        let of_time = phases.phases.iter().zip(0..).map(of_time).collect();
+        let per_label = f64::from(side) / labels.len().max(1) as f64;
+        let every =
+            |apart: i32| steps().find(|step| *step as f64 * per_label >= f64::from(apart)).unwrap_or(labels.len());
+        let every = (every(TICK * 13 / 10), every(name_width + 26));
+        Ok(Self { titles, bar, phases: of_time, strip, time: axis, shown, grid, names, every })
+    }
+
+    /// Position of a time.
+    fn x(&self, seconds: f64) -> i32 {
+        self.strip.left + (self.time.share(seconds) * f64::from(self.strip.right - self.strip.left)).round() as i32
+    }
+
+    fn draw_strip<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        let Area { top, bottom, left, right } = self.strip;
+        for (number, from_s, to_s, is_shown) in &self.phases {
+            let (from, to) = (self.x(*from_s), self.x(*to_s));
+            canvas.fill(Area { left: from, top, right: to, bottom }, if *is_shown { LIGHT } else { NONE })?;
+            canvas.line(&[(from, top), (from, bottom)], WHITE, LINE)?;
+            canvas.line(&[(to, top), (to, bottom)], WHITE, LINE)?;
+            let text = number.to_string();
+            if width(&text, TICK)? + GAP < to - from {
+                canvas.text(
+                    &text,
+                    (i32::midpoint(from, to), i32::midpoint(top, bottom)),
+                    Anchor::Middle,
+                    TICK,
+                    BLACK,
+                )?;
+            }
+        }
+        canvas.frame(self.strip)?;
+        let y = bottom + TICK_LENGTH + GAP + TICK / 2;
+        for (value, text) in &self.time.ticks {
+            let x = self.x(*value);
+            canvas.line(&[(x, bottom), (x, bottom + TICK_LENGTH)], BLACK, LINE)?;
+            canvas.text(text, (x, y), Anchor::Middle, TICK, BLACK)?;
+        }
+        let y = y + TICK / 2 + MARGIN / 2 + TEXT / 2;
+        canvas.text(&self.time.title, (i32::midpoint(left, right), y), Anchor::Middle, TEXT, BLACK)
+    }
+
+    fn draw_phase<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, shown: &Shown) -> Result<(), RenderError> {
+        let Shown { lines, cells, square, has_names } = shown;
+        let middle = i32::midpoint(square.left, square.right);
+        for (line, up) in lines.iter().zip([3, 1]) {
+            let size = (TICK * (square.right - square.left) / width(line, TICK)?.max(1)).min(TICK);
+            canvas.text(line, (middle, square.top - up * HEADER / 4), Anchor::Middle, size, BLACK)?;
+        }
+        cells.draw(canvas, *square, &self.bar)?;
+        canvas.frame(*square)?;
+        let side = square.right - square.left;
+        for (label, name) in self.names.iter().enumerate() {
+            let at = i32::midpoint(cells.offset(label, side), cells.offset(label + 1, side));
+            if has_names.0 && label.is_multiple_of(self.every.0) {
+                let (left, y) = (square.left, square.top + at);
+                canvas.line(&[(left - TICK_LENGTH, y), (left, y)], BLACK, LINE)?;
+                canvas.text(name, (left - TICK_LENGTH - GAP, y), Anchor::Right, TICK, BLACK)?;
+            }
+            if has_names.1 && label.is_multiple_of(self.every.1) {
+                let (x, bottom) = (square.left + at, square.bottom);
+                canvas.line(&[(x, bottom), (x, bottom + TICK_LENGTH)], BLACK, LINE)?;
+                canvas.text(name, (x, bottom + TICK_LENGTH + GAP + TICK / 2), Anchor::Middle, TICK, BLACK)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Figure for OverPhases {
+    fn height(&self) -> i32 {
+        self.grid.bottom + TICK_LENGTH + GAP + TICK + MARGIN / 2 + TEXT + MARGIN
+    }
+
+    fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        for (index, title) in self.titles.iter().enumerate() {
+            let size = if index == 0 { TITLE } else { TEXT };
+            let y = MARGIN + TITLE / 2 + pixels(index) * (TITLE + 16);
+            canvas.text(title, (WIDTH / 2, y), Anchor::Middle, size, BLACK)?;
+        }
+        self.draw_strip(canvas)?;
+        self.shown.iter().try_for_each(|shown| self.draw_phase(canvas, shown))?;
+        let Area { left, top, right, bottom } = self.grid;
+        let middle = (i32::midpoint(left, right), i32::midpoint(top, bottom));
+        canvas.text("sender (row)", (MARGIN + TEXT / 2, middle.1), Anchor::UpMiddle, TEXT, BLACK)?;
+        canvas.text("receiver", (middle.0, self.height() - MARGIN - TEXT / 2), Anchor::Middle, TEXT, BLACK)?;
+        self.bar.draw(canvas, Area { top: top + HEADER, ..self.grid })
+    }
+}

@@ -1,0 +1,71 @@
+//! What the figures of quantiles share: a title, what their colours stand for, and one panel with times at its left.
+
+use super::axes::{Axis, BELOW, Panel, title};
+use super::canvas::{Area, Canvas, LINE, MARGIN, WIDTH};
+use super::legend::{Legend, Swatch};
+use super::scale::LIGHT;
+use crate::render::RenderError;
+use crate::render::latency::Subject;
+use plotters::backend::DrawingBackend;
+
+const HEIGHT: i32 = 760;
+
+/// Everything but the quantiles themselves and the axis below.
+pub(super) struct Frame {
+    title: String,
+    legend: Legend,
+    pub(super) panel: Panel,
+}
+
+impl Frame {
+    /// With these colours, and room for these times in nanoseconds.
+    pub(super) fn new(
+        subject: &Subject,
+        colors: &[(&str, Swatch)],
+        times_ns: impl Iterator<Item = u64> + Clone,
+    ) -> Result<Self, RenderError> {
+        let y = Axis::times(times_ns, "time", 7);
+        // Half of a name along the axis stands beyond its end.
+        let (left, right) = (Panel::left([&y])?, WIDTH - 5 * MARGIN);
+        let legend = Legend::new(colors.iter().map(|(name, swatch)| ((*name).to_owned(), *swatch)), left, right)?;
+        let top = legend.bottom + MARGIN;
+        let panel = Panel { area: Area { left, top, right, bottom: top + HEIGHT }, y };
+        Ok(Self { title: title(subject), legend, panel })
+    }
+
+    /// Height of the figure.
+    pub(super) const fn height(&self) -> i32 {
+        self.panel.area.bottom + BELOW
+    }
+
+    /// Width of the panel.
+    pub(super) const fn width(&self) -> i32 {
+        self.panel.area.right - self.panel.area.left
+    }
+
+    /// What lies under the quantiles.
+    pub(super) fn draw_under<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        canvas.title(&self.title)?;
+        self.legend.draw(canvas)?;
+        self.panel.draw_grid(canvas)
+    }
+
+    /// The interval from one time to another, one line high at least; its upper and lower edge.
+    pub(super) fn draw_interval<DB: DrawingBackend>(
+        &self,
+        canvas: &Canvas<DB>,
+        (left, right): (i32, i32),
+        (low_ns, high_ns): (u64, u64),
+    ) -> Result<(i32, i32), RenderError> {
+        let top = self.panel.y(high_ns as f64);
+        let bottom = self.panel.y(low_ns as f64).max(top + LINE.cast_signed());
+        canvas.fill(Area { left, top, right, bottom }, LIGHT)?;
+        Ok((top, bottom))
+    }
+
+    /// What lies over them.
+    pub(super) fn draw_over<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, x: &Axis) -> Result<(), RenderError> {
+        self.panel.draw_frame(canvas, x)?;
+        self.panel.draw_below(canvas, x)
+    }
+}

@@ -1,0 +1,239 @@
+//! Rates as panels: the wire rate over time with its peak, and below how large messages and packets are.
+
+use super::axes::{Axis, BELOW, Panel, class_name, class_of, over_time, seconds, time as tell};
+use super::canvas::{Anchor, Area, Canvas, Figure, MARGIN, TICK, TITLE, WIDTH, widest, width};
+use super::scale::{OKABE_ITO, human_rate, prefix_of};
+use crate::analysis::rates::{Rates, WIRE_BYTES};
+use crate::render::RenderError;
+use plotters::backend::DrawingBackend;
+use plotters::style::{BLACK, RGBColor};
+use std::collections::BTreeMap;
+
+const UPPER: i32 = 560;
+const LOWER: i32 = 330;
+/// A line of explanations above a panel.
+const HEADER: i32 = TICK + 30;
+const FEWEST_CLASSES: u32 = 6;
+const SWATCH: i32 = 40;
+/// Bins of the upper panel, at most: narrower ones than two pixels would flicker.
+const MOST_BINS: i128 = 750;
+const RATE: RGBColor = RGBColor(85, 85, 85);
+/// The window of the peak, behind everything.
+const WINDOW: RGBColor = RGBColor(250, 219, 150);
+/// How many, and how many bytes.
+const SHARES: [RGBColor; 2] = [OKABE_ITO[0], OKABE_ITO[1]];
+
+/// By class, the share of their number and of their bytes in percent.
+type Shares = BTreeMap<u32, [f64; 2]>;
+
+/// A distribution: of what, and where it stands.
+struct Distribution {
+    of: &'static str,
+    panel: Panel,
+    classes: Axis,
+    shares: Shares,
+}
+
+/// All panels with everything laid out.
+pub(super) struct Panels {
+    /// Mean rates of the bins.
+    wire: Vec<f64>,
+    /// Start of the first bin in seconds from the first packet, and width of one.
+    bins_s: (f64, f64),
+    /// Start and end of the window of the peak, in seconds from the first packet, and its rate.
+    peak: ([f64; 2], f64),
+    peak_text: String,
+    upper: Panel,
+    time: Axis,
+    distributions: Vec<Distribution>,
+}
+
+impl Panels {
+    pub(super) fn new(rates: &Rates) -> Result<Self, RenderError> {
+        let group = (rates.count() + MOST_BINS - 1) / MOST_BINS;
+        let all: i128 = rates.count();
+        if all == 0 {
+            return Err(RenderError::Empty);
+        }
+        let group = usize::try_from(group.max(1)).unwrap_or(usize::MAX);
+        rates.check_bins()?;
+        let bin_s = rates.bin_ns as f64 / 1e9;
+        let mut bins_of = rates.bins(&rates.total);
+        let first_ns = bins_of.next().map_or(0, |(time_ns, _)| time_ns);
+        let mut wire = vec![(0_u64, 0_u32); usize::try_from(all).unwrap_or_default().div_ceil(group)];
+        for (at, (_, sums)) in rates.bins(&rates.total).enumerate() {
+            if let Some((sum, count)) = wire.get_mut(at / group) {
+                (*sum, *count) = (sum.saturating_add(sums[WIRE_BYTES]), *count + 1);
+            }
+        }
+        let wire: Vec<f64> = wire.iter().map(|(sum, count)| *sum as f64 / (f64::from(*count) * bin_s)).collect();
+        let span_s = all as f64 * bin_s;
+        let peak = rates.total.peaks[WIRE_BYTES];
+        let from_s = seconds(rates.origin_ns, peak.start_ns);
+        let start_s = seconds(rates.origin_ns, first_ns);
+        let window_s = rates.window_ns as f64 / 1e9;
+        let peak_rate = rates.peak(peak);
+        let peak_text = format!("peak over {}: {}", tell(rates.window_ns as f64), human_rate(peak_rate));
+
+        let max = wire.iter().copied().fold(peak_rate, f64::max);
+        if max <= 0.0 {
+            return Err(RenderError::Empty);
+        }
+        let (one, prefix) = prefix_of(max);
+        let y = Axis::linear(max, one, "", format!("wire rate, {prefix}B/s"), 5);
+        let mpi = rates.total.sizes.keys().any(|(of, _)| of.distribution() == "mpi_messages");
+        let messages = if mpi {
+            ("mpi_messages", "MPI messages", "MPI message")
+        } else {
+            ("messages", "messages", "payload of a message")
+        };
+        let found: Vec<(&str, &str, Shares)> = [messages, ("packets", "packets", "packet on the wire")]
+            .into_iter()
+            .map(|(distribution, of, size)| (of, size, shares(rates, distribution)))
+            .filter(|(.., shares)| !shares.is_empty())
+            .collect();
+        let axes: Vec<Axis> = found
+            .iter()
+            .map(|(.., shares)| {
+                let most = shares.values().flatten().copied().fold(0.0, f64::max);
+                Axis::linear(most, 1.0, "", "share, %".to_owned(), 3)
+            })
+            .collect();
+        let left = Panel::left(axes.iter().chain([&y]))?;
+        // Half of a number along the axes of sizes stands beyond their ends.
+        let right = WIDTH - 5 * MARGIN;
+        let top = MARGIN + TITLE + MARGIN / 2 + HEADER;
+        let upper = Panel { area: Area { left, top, right, bottom: top + UPPER }, y };
+        let time = over_time((start_s, span_s), bin_s * group as f64, right - left)?;
+        let mut bottom = upper.area.bottom + BELOW;
+        let mut distributions = Vec::new();
+        for ((of, size, shares), y) in found.into_iter().zip(axes) {
+            let top = bottom + MARGIN + HEADER;
+            let panel = Panel { area: Area { left, top, right, bottom: top + LOWER }, y };
+            let ends = shares.keys().next().zip(shares.keys().next_back());
+            let (first, last) = ends.map_or((0, 0), |(first, last)| (*first, *last));
+            // Two or three bars would fill the panel.
+            let last = last.max(first + FEWEST_CLASSES - 1);
+            let name = |class| class_name(class, true);
+            let fits = |ticks: &[(f64, String)]| {
+                let apart = f64::from(right - left) * ticks.get(1).map_or(1.0, |tick| tick.0 - ticks[0].0);
+                let room = apart / f64::from(last + 1 - first);
+                Ok(f64::from(widest(ticks.iter().map(|(_, text)| text.as_str()), TICK)?) + 30.0 <= room)
+            };
+            let classes = Axis::classes((first, last), name, format!("{size}, by power of two"), fits)?;
+            bottom = panel.area.bottom + BELOW;
+            distributions.push(Distribution { of, panel, classes, shares });
+        }
+        Ok(Self {
+            wire,
+            bins_s: (start_s, bin_s * group as f64),
+            peak: ([from_s, from_s + window_s], peak_rate),
+            peak_text,
+            upper,
+            time,
+            distributions,
+        })
+    }
+
+    /// The rate over time, down to zero at both ends.
+    fn outline(&self) -> Vec<(i32, i32)> {
+        let (start_s, bin_s) = self.bins_s;
+        let Area { left, right, bottom, .. } = self.upper.area;
+        let x = |bin: usize| self.upper.x(&self.time, start_s + bin as f64 * bin_s);
+        let mut points = vec![(left, bottom)];
+        for (bin, rate) in self.wire.iter().enumerate() {
+            let height = self.upper.y(*rate);
+            points.extend([(x(bin), height), (x(bin + 1), height)]);
+        }
+        points.push((right, bottom));
+        points.dedup();
+        points
+    }
+
+    fn draw_rate<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        let Area { left, top, right, bottom } = self.upper.area;
+        let ([from, to], rate) = self.peak;
+        let (from, to) = (self.upper.x(&self.time, from), self.upper.x(&self.time, to));
+        // A window that is narrower than a line is shown as one.
+        let to = to.max(from + 4).min(right);
+        canvas.fill(Area { left: from, top, right: to, bottom }, WINDOW)?;
+        self.upper.draw_grid(canvas)?;
+        canvas.polygon(&self.outline(), RATE)?;
+        let height = self.upper.y(rate);
+        canvas.line(&[(from, height), (to, height)], OKABE_ITO[5], 8)?;
+        self.upper.draw_frame(canvas, &self.time)?;
+        self.upper.draw_below(canvas, &self.time)?;
+        let header = top - HEADER / 2;
+        key(canvas, (left, header), WINDOW, &self.peak_text)?;
+        Ok(())
+    }
+}
+
+/// The shares of one distribution by class, of their number and of their bytes, in percent.
+fn shares(rates: &Rates, distribution: &str) -> Shares {
+    let sizes = rates.total.sizes.iter().filter(|((of, _), _)| of.distribution() == distribution);
+    let mut all = [0.0; 2];
+    let mut shares: Shares = BTreeMap::new();
+    for ((_, size), sums) in sizes {
+        let share = shares.entry(class_of(size.from_bytes())).or_default();
+        for (index, value) in [sums.count, sums.bytes].into_iter().enumerate() {
+            share[index] += value as f64;
+            all[index] += value as f64;
+        }
+    }
+    for share in shares.values_mut() {
+        for (value, all) in share.iter_mut().zip(all) {
+            *value = if all > 0.0 { *value * 100.0 / all } else { 0.0 };
+        }
+    }
+    shares
+}
+
+/// A coloured square and what it means; where the next may begin.
+fn key<DB: DrawingBackend>(
+    canvas: &Canvas<DB>,
+    (x, y): (i32, i32),
+    color: RGBColor,
+    text: &str,
+) -> Result<i32, RenderError> {
+    canvas.fill(Area { left: x, top: y - SWATCH / 2, right: x + SWATCH, bottom: y + SWATCH / 2 }, color)?;
+    canvas.text(text, (x + SWATCH + 14, y), Anchor::Left, TICK, BLACK)?;
+    Ok(x + SWATCH + 14 + width(text, TICK)? + 50)
+}
+
+impl Distribution {
+    fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        let Area { left, top, bottom, .. } = self.panel.area;
+        let y = top - HEADER / 2;
+        let next = key(canvas, (left, y), SHARES[0], &format!("of {}", self.of))?;
+        key(canvas, (next, y), SHARES[1], "of their bytes")?;
+        self.panel.draw_grid(canvas)?;
+        for (class, shares) in &self.shares {
+            for (index, share) in shares.iter().enumerate() {
+                let edge = |part: f64| self.panel.x(&self.classes, f64::from(*class) + part);
+                let (from, to) = if index == 0 { (0.1, 0.5) } else { (0.5, 0.9) };
+                let height = self.panel.y(*share);
+                if height < bottom {
+                    let bar = Area { left: edge(from), top: height, right: edge(to), bottom };
+                    canvas.fill(bar, SHARES[index])?;
+                }
+            }
+        }
+        self.panel.draw_frame(canvas, &self.classes)?;
+        self.panel.draw_below(canvas, &self.classes)
+    }
+}
+
+impl Figure for Panels {
+    fn height(&self) -> i32 {
+        self.distributions.last().map_or(self.upper.area.bottom, |last| last.panel.area.bottom) + BELOW
+    }
+
+    fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        let title =
+            if self.distributions.is_empty() { "Wire rate over time" } else { "Wire rate over time, and sizes" };
+        canvas.title(title)?;
+        self.draw_rate(canvas)?;
+        self.distributions.iter().try_for_each(|distribution| distribution.draw(canvas))
+    }
+}

@@ -1,0 +1,179 @@
+//! Values -> colours, positions and texts.
+
+pub(super) use crate::render::scale::ColorScale;
+
+use crate::analysis::round_numbers::steps;
+use crate::render::scale;
+use plotters::style::RGBColor;
+
+/// Cells without traffic.
+pub(super) const NONE: RGBColor = RGBColor(222, 222, 222);
+
+/// Okabe and Ito's colours, which people with any kind of colour vision can tell apart; without black.
+pub(super) const OKABE_ITO: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(213, 94, 0),
+    RGBColor(240, 228, 66),
+];
+
+/// The first of them, lighter: for areas behind it.
+pub(super) const LIGHT: RGBColor = RGBColor(178, 213, 232);
+
+impl ColorScale {
+    /// Values worth naming.
+    pub(super) fn ticks(&self, is_bytes: bool) -> Vec<u64> {
+        match (self.log, is_bytes) {
+            (true, true) => powers(2, self.min, self.max),
+            (true, false) => powers(10, self.min, self.max),
+            (false, true) => {
+                // Steps that people who count in KiB read as round numbers.
+                let step = self.max.div_ceil(6).checked_next_power_of_two().unwrap_or(self.max);
+                (0..=self.max / step).map(|n| n * step).collect()
+            }
+            (false, false) => {
+                let step =
+                    steps().map(|step| step as u64).find(|step| step.saturating_mul(6) >= self.max).unwrap_or(self.max);
+                (0..=self.max / step).map(|n| n * step).collect()
+            }
+        }
+    }
+}
+
+/// At most 7 powers of a base between two values, at equal distances.
+fn powers(base: u64, min: u64, max: u64) -> Vec<u64> {
+    let all: Vec<(u32, u64)> = (0..u64::BITS)
+        .map_while(|exponent| Some((exponent, base.checked_pow(exponent)?)))
+        .filter(|&(_, value)| (min..=max).contains(&value))
+        .collect();
+    let step = [1, 2, 5, 10].into_iter().find(|&step| all.len() <= step as usize * 7).unwrap_or(10);
+    all.into_iter().filter(|&(exponent, _)| exponent.is_multiple_of(step)).map(|(_, value)| value).collect()
+}
+
+/// The smallest step of the form 1, 2 or 5 times a power of ten that cuts `span` into at most `most` pieces.
+pub(super) fn step(span: f64, most: u32) -> f64 {
+    let least = span / f64::from(most);
+    let power = 10_f64.powf(least.log10().floor());
+    // The tolerance keeps a span of exactly 5 steps at 5 steps.
+    [1.0, 2.0, 5.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|&step| step >= least * (1.0 - 1e-9))
+        .unwrap_or(10.0 * power)
+}
+
+/// Viridis at 0 to 1.
+pub(super) fn viridis(share: f64) -> RGBColor {
+    let (red, green, blue) = scale::viridis(share);
+    RGBColor(red, green, blue)
+}
+
+/// True where black text is easier to read than white.
+pub(super) fn is_light(RGBColor(red, green, blue): RGBColor) -> bool {
+    scale::is_light((red, green, blue))
+}
+
+/// Three digits and a unit: bytes in powers of 1024, counts in powers of 1000 from 10 000.
+pub(super) fn human(value: u64, is_bytes: bool) -> String {
+    let (units, base): (&[&str], f64) = if is_bytes {
+        (&[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"], 1024.0)
+    } else {
+        (&["", "k", "M", "G", "T", "P", "E"], 1000.0)
+    };
+    if !is_bytes && value < 10_000 {
+        return value.to_string();
+    }
+    let mut scaled = value as f64;
+    let mut units = units.iter();
+    let mut unit = units.next();
+    // What would be rounded to 1024 of a unit is 1 of the next.
+    while scaled >= base - 0.5 {
+        let Some(next) = units.next() else { break };
+        (scaled, unit) = (scaled / base, Some(next));
+    }
+    format!("{}{}", three_digits(scaled), unit.copied().unwrap_or_default())
+}
+
+/// Three digits; fewer where they are the exact value.
+fn three_digits(value: f64) -> String {
+    let decimals = match value {
+        _ if value >= 99.95 => 0,
+        _ if value >= 9.995 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$}");
+    let short = if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    if short.parse() == Ok(value) { short.to_owned() } else { text }
+}
+
+/// The prefix for values up to `max`, and what one of it is.
+pub(super) fn prefix_of(max: f64) -> (f64, &'static str) {
+    [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")].into_iter().find(|&(one, _)| max >= one).unwrap_or((1.0, ""))
+}
+
+/// Three digits of a rate of bytes, in the units of [`prefix_of`].
+pub(super) fn human_rate(bytes_per_s: f64) -> String {
+    let (one, prefix) = prefix_of(bytes_per_s);
+    format!("{} {prefix}B/s", three_digits(bytes_per_s / one))
+}
+
+/// Numbers from 0 to `max` in steps that are round, with their texts.
+pub(super) fn axis(max: f64, most: u32) -> Vec<(f64, String)> {
+    between((0.0, max), step(max, most))
+}
+
+/// Multiples of a step, with their texts.
+pub(super) fn between((from, to): (f64, f64), step: f64) -> Vec<(f64, String)> {
+    let decimals = usize::try_from(-step.log10().floor() as i32).unwrap_or_default();
+    let first = (from / step - 1e-9).ceil();
+    let count = ((to - from) / step) as u32 + 1;
+    // Without a sign where it is 0.
+    let values = (0..=count).map(|n| (first + f64::from(n)) * step + 0.0).filter(|&value| value <= to + step * 1e-9);
+    values.map(|value| (value, format!("{value:.decimals$}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_in_human_units() {
+        assert_eq!(human(0, true), "0 B");
+        assert_eq!(human(1023, true), "1023 B");
+        assert_eq!(human(1024, true), "1 KiB");
+        assert_eq!(human(3 * 512, true), "1.5 KiB");
+        // 1025 / 1024 = 1.00098: the zeros say that this is rounded.
+        assert_eq!(human(1025, true), "1.00 KiB");
+        // 123 456 / 1024 = 120.56.
+        assert_eq!(human(123_456, true), "121 KiB");
+        // One below 1 MiB is 1023.999 KiB.
+        assert_eq!(human((1 << 20) - 1, true), "1.00 MiB");
+        assert_eq!(human(5 << 30, true), "5 GiB");
+        assert_eq!(human(u64::MAX, true), "16 EiB");
+        assert_eq!(human(9999, false), "9999");
+        assert_eq!(human(12_345, false), "12.3k");
+        assert_eq!(human(2_000_000, false), "2M");
+        assert_eq!(human(999_999, false), "1.00M");
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        let linear = ColorScale { min: 1, max: 3 << 20, log: false };
+        // 3 MiB / 6 = 512 KiB.
+        assert_eq!(linear.ticks(true), (0..=6).map(|n| n << 19).collect::<Vec<_>>());
+        assert_eq!(ColorScale { min: 1, max: 90, log: false }.ticks(false), [0, 20, 40, 60, 80]);
+        assert_eq!(ColorScale { min: 5, max: 20_000, log: true }.ticks(false), [10, 100, 1000, 10_000]);
+        // 31 powers of 2: every fifth makes 7.
+        let wide = ColorScale { min: 1, max: 1 << 30, log: true };
+        assert_eq!(wide.ticks(true), (0..=6).map(|n| 1 << (5 * n)).collect::<Vec<u64>>());
+        assert_eq!(ColorScale { min: 1, max: 1, log: false }.ticks(false), [0, 1]);
+        assert_eq!(
+            axis(1.0, 5).iter().map(|(_, text)| &text[..]).collect::<Vec<_>>(),
+            ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
+        );
+        assert_eq!(steps().take(7).collect::<Vec<_>>(), [1, 2, 5, 10, 20, 50, 100]);
+    }
+}

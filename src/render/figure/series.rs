@@ -1,0 +1,138 @@
+//! Sums per bin and sender -> series in bins without gaps.
+
+use super::axes::seconds;
+use crate::analysis::Label;
+use crate::analysis::health::Retransmissions;
+use crate::analysis::timeline::Timeline;
+use crate::render::RenderError;
+use std::collections::BTreeMap;
+
+/// More bins of traffic than this are added up: narrower ones than two pixels would flicker.
+const MOST_BINS: i128 = 750;
+/// The same for what stands alone, between bins of nothing: it must be seen.
+const MOST_BROAD_BINS: i128 = 150;
+/// Senders with a colour of their own.
+const MOST_SENDERS: usize = 7;
+
+/// Values over time. All vectors have one element per bin, 0 where there is nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Series {
+    /// Width of a bin in seconds.
+    pub(super) bin_s: f64,
+    /// Start of the first bin in seconds from the first packet.
+    pub(super) start_s: f64,
+    /// From the start of the first to the end of the last bin, in seconds. Where bins are added up, the last of the
+    /// sums may be narrower than the others.
+    pub(super) span_s: f64,
+    /// By sender, the busiest first, the sum of the less busy ones last.
+    pub(super) by_sender: Vec<(String, Vec<f64>)>,
+    /// Of all senders.
+    pub(super) of_all: Vec<f64>,
+}
+
+/// What a sender did in a bin.
+#[derive(Clone, Copy)]
+struct Item<'a> {
+    time_ns: i64,
+    src: &'a Label,
+    /// What is told by sender.
+    own: u64,
+    /// What is told of all together.
+    common: u64,
+}
+
+impl Series {
+    /// Bytes on the wire per second by sender, and messages per second of all.
+    pub(super) fn traffic(timeline: &Timeline) -> Result<Self, RenderError> {
+        let items = timeline.bins.iter().map(|bin| {
+            let (own, common) = (bin.cell.wire_bytes, bin.cell.messages);
+            Item { time_ns: bin.time_ns, src: &bin.src, own, common }
+        });
+        let mut series = Self::sums((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MOST_BINS), items)?;
+        let (bin_s, span_s) = (series.bin_s, series.span_s);
+        for values in series.by_sender.iter_mut().map(|(_, values)| values).chain([&mut series.of_all]) {
+            for (index, value) in values.iter_mut().enumerate() {
+                *value /= bin_s.min(span_s - index as f64 * bin_s);
+            }
+        }
+        Ok(series)
+    }
+
+    /// Repeated packets by sender, and their share of the packets of all in percent.
+    pub(super) fn retransmissions(repeated: &Retransmissions) -> Result<Self, RenderError> {
+        let items = repeated.bins.iter().map(|bin| Item {
+            time_ns: bin.time_ns,
+            src: &bin.src,
+            own: bin.repeated_packets,
+            common: bin.packets,
+        });
+        let mut series =
+            Self::sums((repeated.origin_ns, repeated.span_ns()), (repeated.bin_ns, MOST_BROAD_BINS), items)?;
+        let stacked = series.stacked();
+        for (index, packets) in series.of_all.iter_mut().enumerate() {
+            let repeated = stacked.last().and_then(|all| all.get(index)).copied().unwrap_or_default();
+            *packets = if *packets > 0.0 { repeated * 100.0 / *packets } else { 0.0 };
+        }
+        Ok(series)
+    }
+
+    fn sums<'a>(
+        (origin_ns, span_ns): (i64, Option<(i64, i64)>),
+        (bin_ns, most_bins): (i64, i128),
+        items: impl Iterator<Item = Item<'a>> + Clone,
+    ) -> Result<Self, RenderError> {
+        let (Some((start, end)), 1..) = (span_ns, bin_ns) else { return Err(RenderError::Empty) };
+        let start_s = seconds(origin_ns, start);
+        let (start, bin_ns) = (i128::from(start), i128::from(bin_ns));
+        let span_ns = i128::from(end) - start;
+        // Both are positive, as are the other terms here.
+        let width_ns = bin_ns * ((span_ns / bin_ns + most_bins - 1) / most_bins).max(1);
+        let bins = usize::try_from((span_ns + width_ns - 1) / width_ns).unwrap_or_default();
+
+        let mut sums: BTreeMap<&Label, u64> = BTreeMap::new();
+        for item in items.clone() {
+            *sums.entry(item.src).or_default() += item.own;
+        }
+        let mut senders: Vec<(&Label, u64)> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
+        senders.sort_by_key(|&(_, sum)| std::cmp::Reverse(sum));
+        let places: BTreeMap<&Label, usize> =
+            senders.iter().enumerate().map(|(place, &(label, _))| (label, place.min(MOST_SENDERS))).collect();
+        let mut by_sender: Vec<(String, Vec<f64>)> =
+            senders.iter().take(MOST_SENDERS).map(|(label, _)| (label.name(), vec![0.0; bins])).collect();
+        let others = senders.len().saturating_sub(MOST_SENDERS);
+        if others > 0 {
+            by_sender.push((format!("{others} others"), vec![0.0; bins]));
+        }
+
+        let mut of_all = vec![0.0; bins];
+        for item in items {
+            let index = usize::try_from((i128::from(item.time_ns) - start) / width_ns).unwrap_or_default();
+            if let Some(sum) = of_all.get_mut(index) {
+                *sum += item.common as f64;
+            }
+            let place = places.get(item.src).and_then(|&place| by_sender.get_mut(place));
+            if let Some(sum) = place.and_then(|(_, values)| values.get_mut(index)) {
+                *sum += item.own as f64;
+            }
+        }
+        Ok(Self { start_s, bin_s: width_ns as f64 / 1e9, span_s: span_ns as f64 / 1e9, by_sender, of_all })
+    }
+
+    /// The largest value of all senders together, and of the common one.
+    pub(super) fn most(&self) -> (f64, f64) {
+        let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+        (self.stacked().last().map_or(0.0, |values| most(values)), most(&self.of_all))
+    }
+
+    /// The values of the first senders added up: one more sender in each, the last is the sum of all.
+    pub(super) fn stacked(&self) -> Vec<Vec<f64>> {
+        let mut sum = vec![0.0; self.of_all.len()];
+        let mut add = |values: &Vec<f64>| {
+            for (sum, value) in sum.iter_mut().zip(values) {
+                *sum += value;
+            }
+            sum.clone()
+        };
+        self.by_sender.iter().map(|(_, values)| add(values)).collect()
+    }
+}

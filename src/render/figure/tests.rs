@@ -1,0 +1,292 @@
+//! What the figures say, read back from the SVG.
+
+mod drawn;
+mod latency;
+
+use super::series::Series;
+use super::*;
+use crate::analysis::By;
+use crate::analysis::Label;
+use crate::analysis::matrix::{Cell, Selection};
+use crate::analysis::timeline::TimelineBin;
+use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Repeats, SizeRow, TimelineRow, Traffic};
+use crate::model::{Kind, Profile, SizeClass, SizeOf, SizeSums};
+use ibscope_parsers::Qpn;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+fn endpoint(lid: u16, name: Option<&str>) -> Label {
+    Label::Endpoint(lid.to_string().parse().unwrap(), name.map(str::to_owned))
+}
+
+fn bytes(mpi_bytes: u64) -> Cell {
+    Cell {
+        messages: 1,
+        mpi_bytes: Some(mpi_bytes),
+        payload_bytes: mpi_bytes,
+        wire_bytes: mpi_bytes,
+        packets: 1,
+        ..Cell::default()
+    }
+}
+
+fn matrix(labels: Vec<Label>, cells: &[((u32, u32), Cell)]) -> Matrix {
+    let cells: BTreeMap<_, _> = cells.iter().copied().collect();
+    Matrix { by: By::Rank, selection: Selection::P2p, labels, cells, jobs: Arc::default(), nodes: Arc::default() }
+}
+
+fn matrix_svg(matrix: &Matrix, unit: Unit) -> Result<String, RenderError> {
+    super::matrix(matrix, unit)?.svg()
+}
+
+fn timeline_svg(timeline: &Timeline) -> Result<String, RenderError> {
+    super::timeline(timeline)?.svg()
+}
+
+fn rates_svg(rates: &Rates) -> Result<String, RenderError> {
+    super::rates(rates)?.svg()
+}
+
+fn ranks(count: u32) -> Vec<Label> {
+    (0..count).map(Label::only).collect()
+}
+
+/// Position and content of all texts, unescaped.
+fn texts(svg: &str) -> Vec<(i32, i32, String)> {
+    let attribute = |tag: &str, name: &str| {
+        let value = tag.split(&format!(" {name}=\"")).nth(1).unwrap().split('"').next().unwrap();
+        value.parse::<i32>().unwrap()
+    };
+    let texts = svg.split("<text").skip(1).map(|text| text.split("</text>").next().unwrap().split_once('>').unwrap());
+    texts.map(|(tag, text)| (attribute(tag, "x"), attribute(tag, "y"), text.trim().to_owned())).collect()
+}
+
+fn has_text(svg: &str, wanted: &str) -> bool {
+    texts(svg).iter().any(|(_, _, text)| text == wanted)
+}
+
+fn bin(time_ns: i64, src: u32, wire_bytes: u64, messages: u64) -> TimelineBin {
+    let cell = Cell { messages, wire_bytes, packets: 1, ..Cell::default() };
+    TimelineBin { time_ns, src: Label::only(src), dst: Label::only(99), cell }
+}
+
+fn timeline(bin_ns: i64, bins: Vec<TimelineBin>) -> Timeline {
+    Timeline {
+        by: By::Rank,
+        selection: Selection::All,
+        bin_ns,
+        origin_ns: bins.first().map_or(0, |bin| bin.time_ns),
+        bins,
+    }
+}
+
+#[test]
+fn a_cell_says_its_value_in_its_row_and_column() {
+    // 1.5 MiB from 0 to 1; 7 KiB from 1 to 0; 3 MiB / 7 KiB = 438.9, so the scale is logarithmic from 7 KiB.
+    let matrix = matrix(ranks(2), &[((0, 1), bytes(3 << 19)), ((1, 0), bytes(7 << 10)), ((1, 1), bytes(3 << 20))]);
+    let svg = matrix_svg(&matrix, Unit::MpiBytes).unwrap();
+    let texts = texts(&svg);
+    let at = |wanted: &str| texts.iter().find(|(_, _, text)| text == wanted).map(|&(x, y, _)| (x, y)).unwrap();
+    let (right, upper) = at("1.5 MiB");
+    let (left, lower) = at("7 KiB");
+    assert!(left < right && upper < lower);
+    assert_eq!(at("3 MiB"), (right, lower));
+    assert!(has_text(&svg, "sender (row)") && has_text(&svg, "receiver"));
+    assert!(has_text(&svg, "MPI bytes, point-to-point, by rank"));
+    assert!(has_text(&svg, "MPI bytes (log scale)"));
+}
+
+#[test]
+fn nothing_to_draw() {
+    let empty = matrix(vec![], &[]);
+    assert!(matches!(matrix_svg(&empty, Unit::Packets), Err(RenderError::Empty)));
+    assert!(matches!(super::matrix(&empty, Unit::Packets), Err(RenderError::Empty)));
+    // There are packets, but no MPI bytes.
+    let silent = matrix(ranks(1), &[((0, 0), Cell { packets: 3, ..Cell::default() })]);
+    assert!(matches!(matrix_svg(&silent, Unit::MpiBytes), Err(RenderError::Empty)));
+    assert!(matrix_svg(&silent, Unit::Packets).is_ok());
+    assert!(matches!(timeline_svg(&timeline(1, vec![])), Err(RenderError::Empty)));
+    assert!(matches!(super::timeline(&timeline(1, vec![])), Err(RenderError::Empty)));
+}
+
+#[test]
+fn names_cannot_break_out_of_the_svg() {
+    let names = ["<script>a()", "\"/><a&b>'", "a\u{1}\u{fffe}b"];
+    let labels: Vec<Label> = names.iter().zip(1..).map(|(name, lid)| endpoint(lid, Some(name))).collect();
+    let mut matrix = matrix(labels.clone(), &[((0, 1), bytes(1)), ((1, 2), bytes(1))]);
+    matrix.by = By::Endpoint;
+    let bins = labels.iter().map(|src| TimelineBin { src: src.clone(), ..bin(0, 0, 1, 1) }).collect();
+    for svg in [matrix_svg(&matrix, Unit::WireBytes).unwrap(), timeline_svg(&timeline(1, bins)).unwrap()] {
+        assert!(svg.contains("&lt;script&gt;a()"));
+        assert!(svg.contains("&quot;/&gt;&lt;a&amp;b&gt;&apos;"));
+        assert!(svg.contains("a??b"));
+        assert!(!svg.contains("<script") && !svg.contains("<a&"));
+        // Every tag is one that the backend opens.
+        let tags =
+            svg.split('<').skip(1).map(|tag| tag.trim_start_matches('/').split([' ', '>', '\n']).next().unwrap());
+        for tag in tags {
+            assert!(["svg", "rect", "polyline", "polygon", "line", "text"].contains(&tag), "{tag}");
+        }
+    }
+}
+
+#[test]
+fn long_names_are_cut() {
+    let labels = vec![endpoint(1, Some("a-very-long-name-of-a-host-0001")), endpoint(2, None)];
+    let svg = matrix_svg(&matrix(labels, &[((0, 1), bytes(1))]), Unit::MpiBytes).unwrap();
+    assert!(has_text(&svg, "a-ve…host-0001"));
+}
+
+#[test]
+fn many_labels_are_added_up_and_thinned() {
+    // 1200 labels: 3 per cell, 400 cells per row. The largest cell is the sum of the first three by three.
+    let cells: Vec<_> = (0..3).flat_map(|row| (0..3).map(move |column| ((row, column), bytes(1 << 20)))).collect();
+    let svg = matrix_svg(&matrix(ranks(1200), &cells), Unit::MpiBytes).unwrap();
+    assert!(has_text(&svg, "each cell adds up 3 × 3 ranks"));
+    // 9 MiB / 6 = 1.5 MiB, so ticks are 2 MiB apart and the last is 8 MiB.
+    assert!(has_text(&svg, "8 MiB") && !has_text(&svg, "10 MiB"));
+    // Names at the left stand above each other, none closer than its height.
+    let texts = texts(&svg);
+    let x = texts.iter().filter(|(_, _, text)| text == "0").map(|&(x, _, _)| x).min().unwrap();
+    let heights: Vec<i32> = texts.iter().filter(|text| text.0 == x).map(|&(_, y, _)| y).collect();
+    assert!(heights.len() >= 5);
+    assert!(heights.windows(2).all(|pair| pair[1] - pair[0] >= canvas::TICK));
+}
+
+#[test]
+fn numbers_in_cells_fit_or_are_left_out() {
+    for count in [1, 2, 5, 10] {
+        // Four digits, the most there are: 1000 to 1023 KiB.
+        let cells: Vec<_> = (0..count).map(|rank| ((rank, rank), bytes(1001 << 10))).collect();
+        let svg = matrix_svg(&matrix(ranks(count), &cells), Unit::MpiBytes).unwrap();
+        assert!(has_text(&svg, "1001 KiB") || (has_text(&svg, "1001") && has_text(&svg, "KiB")), "{count}");
+    }
+    let svg = matrix_svg(&matrix(ranks(11), &[((0, 0), bytes(1001 << 10))]), Unit::MpiBytes).unwrap();
+    assert!(!has_text(&svg, "1001 KiB") && !has_text(&svg, "1001"));
+}
+
+#[test]
+fn bins_without_traffic_are_zero() {
+    // Bins of 0.5 s, the third and fourth are missing: 10 B in half a second are 20 B/s.
+    let half = 500_000_000;
+    let bins = vec![bin(2 * half, 1, 10, 1), bin(3 * half, 2, 30, 2), bin(6 * half, 2, 50, 3)];
+    let series = Series::traffic(&timeline(half, bins)).unwrap();
+    assert!((series.bin_s - 0.5).abs() < 1e-12 && (series.span_s - 2.5).abs() < 1e-12);
+    // Rank 2 sent more.
+    let expected = [("2", vec![0.0, 60.0, 0.0, 0.0, 100.0]), ("1", vec![20.0, 0.0, 0.0, 0.0, 0.0])];
+    assert_eq!(series.by_sender, expected.map(|(name, rates)| (name.to_owned(), rates)));
+    assert_eq!(series.of_all, [2.0, 4.0, 0.0, 0.0, 6.0]);
+    assert_eq!(series.stacked().last().unwrap(), &[20.0, 60.0, 0.0, 0.0, 100.0]);
+}
+
+#[test]
+fn many_bins_are_added_up() {
+    // 1501 bins of 1 s with 3 B each: 3 per sum, 501 sums, the last of one bin only. The rate is the same everywhere.
+    let second = 1_000_000_000;
+    let series = Series::traffic(&timeline(second, (0..1501).map(|n| bin(n * second, 0, 3, 1)).collect())).unwrap();
+    assert_eq!(series.by_sender, [("0".to_owned(), vec![3.0; 501])]);
+    assert_eq!(series.of_all, [1.0; 501]);
+    // Two bins, 10^9 s apart, of 1 ns: no memory for the time between.
+    let far = Series::traffic(&timeline(1, vec![bin(0, 0, 1, 1), bin(second * second, 0, 1, 1)])).unwrap();
+    assert!(far.of_all.len() <= 750);
+}
+
+#[test]
+fn the_less_busy_are_others() {
+    // Senders 0 to 9 with 1 to 10 bytes: 9 to 3 stand alone, 2, 1 and 0 are others with 3 + 2 + 1 bytes.
+    let bins = (0..10).map(|src| bin(0, src, u64::from(src) + 1, 0)).collect();
+    let timeline = timeline(1_000_000_000, bins);
+    let series = Series::traffic(&timeline).unwrap();
+    let names: Vec<&str> = series.by_sender.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["9", "8", "7", "6", "5", "4", "3", "3 others"]);
+    assert_eq!(series.by_sender.last().unwrap().1, [6.0]);
+    assert!(has_text(&timeline_svg(&timeline).unwrap(), "3 others"));
+}
+
+#[test]
+fn pngs_have_the_proportions_of_the_svgs() {
+    let matrix = matrix(ranks(3), &[((0, 1), bytes(5))]);
+    let timeline = timeline(1000, vec![bin(0, 0, 1, 1)]);
+    let pairs = [
+        (matrix_svg(&matrix, Unit::MpiBytes).unwrap(), super::matrix(&matrix, Unit::MpiBytes).unwrap().png().unwrap()),
+        (timeline_svg(&timeline).unwrap(), super::timeline(&timeline).unwrap().png().unwrap()),
+    ];
+    for (svg, png) in pairs {
+        assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
+        // Width and height follow the length and the name of the first chunk.
+        let [width, height] = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
+        assert!(svg.contains(&format!("viewBox=\"0 0 {width} {height}\"")));
+    }
+}
+
+/// One connection, in bins of 10 ms: 1 MB in the sixth of twenty, and a byte in the first and the last. One size of messages and two of packets.
+fn rates() -> Rates {
+    let end = |lid: u16| lid.to_string().parse().unwrap();
+    let traffic = |wire_bytes| Traffic { packets: 1, wire_bytes, ..Traffic::default() };
+    let row = |bin: i64, bytes| TimelineRow {
+        time_ns: bin * 10_000_000,
+        connection: 0,
+        traffic: traffic(bytes),
+        repeated: Repeated::default(),
+    };
+    let size = |of, count, bytes: u64| SizeRow {
+        connection: 0,
+        of,
+        size: SizeClass::of(bytes),
+        sums: SizeSums { count, bytes: count * bytes, smallest_bytes: bytes, largest_bytes: bytes },
+    };
+    let profile = Profile {
+        connections: vec![ConnectionRow {
+            src: end(1),
+            dst: end(2),
+            kind: Kind::Data,
+            service: 0,
+            dest_qp: Qpn::new(9),
+            src_qp: None,
+            src_qp_evidence: None,
+            first_time_ns: 0,
+            last_time_ns: 199_000_000,
+            traffic: traffic(1_000_002),
+            repeats: Repeats::default(),
+            stack: None,
+            job: None,
+            one_sided: None,
+            coverage: PairCoverage::default(),
+        }],
+        timeline: vec![row(0, 1), row(5, 1_000_000), row(19, 1)],
+        sizes: [size(SizeOf::Send, 4, 65_536), size(SizeOf::Request, 3, 4096), size(SizeOf::Acknowledge, 1, 64)]
+            .into_iter()
+            .collect(),
+        bin_ns: 10_000_000,
+        ..Profile::default()
+    };
+    crate::analysis::rates::rates(&profile, None, None, 50_000_000).unwrap()
+}
+
+#[test]
+fn rates_say_their_peak_and_the_sizes() {
+    let svg = rates_svg(&rates()).unwrap();
+    // 1 MB in 50 ms, and the bin itself: 1 MB in 10 ms.
+    assert!(has_text(&svg, "peak over 50 ms: 20 MB/s"));
+    assert!(has_text(&svg, "wire rate, MB/s") && has_text(&svg, "100"));
+    assert!(has_text(&svg, "of messages") && has_text(&svg, "64 KiB"));
+    assert!(has_text(&svg, "of packets") && has_text(&svg, "64 B") && has_text(&svg, "4 KiB"));
+    // No text beyond the edges: the names along the axes stand around their marks.
+    assert!(texts(&svg).iter().all(|(x, _, _)| (0..canvas::WIDTH).contains(x)));
+    let png = super::rates(&rates()).unwrap().png().unwrap();
+    let [width, height] = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
+    assert!(svg.contains(&format!("viewBox=\"0 0 {width} {height}\"")));
+}
+
+#[test]
+fn rates_without_sizes_are_one_panel() {
+    let mut rates = rates();
+    let height =
+        |svg: &str| svg.split("viewBox=\"0 0 1800 ").nth(1).unwrap().split('"').next().unwrap().parse::<u32>().unwrap();
+    let whole = height(&rates_svg(&rates).unwrap());
+    rates.total.sizes.clear();
+    let svg = rates_svg(&rates).unwrap();
+    assert!(height(&svg) < whole / 2 && !svg.contains("share, %"));
+    rates.span_ns = (0, 0);
+    assert!(matches!(rates_svg(&rates), Err(RenderError::Empty)));
+}

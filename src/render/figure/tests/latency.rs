@@ -1,0 +1,223 @@
+//! What the figures of times and of what was sent again say.
+
+use super::{has_text, texts};
+use crate::analysis::health::{RepeatedBin, Retransmissions};
+use crate::analysis::latency::{BinKey, CellKey, Key, LatencySeries, Surface};
+use crate::analysis::{By, Label};
+use crate::model::histogram::coarse_bucket;
+use crate::model::{Histogram, Recorder};
+use crate::render::RenderError;
+use crate::render::figure::{self, Drawing};
+use crate::render::latency::Subject;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const BIN_NS: i64 = 10_000_000;
+
+fn of(values: impl IntoIterator<Item = (u64, usize)>) -> Histogram {
+    let mut recorder = Recorder::default();
+    values.into_iter().for_each(|(value, count)| (0..count).for_each(|_| recorder.record(value)));
+    recorder.finish()
+}
+
+fn coarse(value: u64) -> Histogram {
+    Histogram::of_coarse(&[(coarse_bucket(value), 3)].into())
+}
+
+fn key(verb: &'static str, from_bytes: u64) -> Key {
+    Key { interval: "acknowledged", verb, from_bytes: Some(from_bytes), pair: None }
+}
+
+fn subject() -> Subject {
+    Subject { interval: "acknowledged", verbs: vec!["SEND", "WRITE"] }
+}
+
+fn svg(drawing: Result<Drawing, RenderError>) -> String {
+    drawing.unwrap().svg().unwrap()
+}
+
+#[test]
+fn a_histogram_says_its_median_and_what_lies_beyond() {
+    // 93 of 100 us and 7 of 40 ms: the 90th percentile is 100 us, so the axis ends at 200 us and 7 % lie beyond.
+    let latencies = [(key("SEND", 64), of([(100_000, 60), (40_000_000, 7)])), (key("WRITE", 0), of([(100_000, 33)]))];
+    let svg = svg(figure::latency_histogram(&subject(), &latencies.into()));
+    for text in [
+        "Request to acknowledgement (SEND, WRITE)",
+        "100 samples",
+        "7.0 % beyond 200 µs",
+        "maximum 40 ms",
+        "median 100 µs",
+        "time, µs (bars of 4 µs)",
+        "samples",
+        "200",
+    ] {
+        assert!(has_text(&svg, text), "{text}: {:?}", texts(&svg));
+    }
+}
+
+#[test]
+fn bars_are_no_finer_than_the_clock() {
+    // 1 to 9 us by a clock of 1 us: 50 bars to 20 us would be 400 ns wide, and 25 of them 800 ns.
+    let latencies = [(key("SEND", 64), of((1..10).map(|us| (us * 1000, 1))))];
+    assert!(has_text(&svg(figure::latency_histogram(&subject(), &latencies.into())), "time, µs (bars of 1 µs)"));
+}
+
+#[test]
+fn sizes_have_a_box_each() {
+    let latencies: BTreeMap<Key, Histogram> =
+        [(key("SEND", 64), of([(10_000, 1), (20_000, 8), (30_000, 1)])), (key("SEND", 1024), of([(900_000, 10)]))]
+            .into();
+    let svg = svg(figure::latency_sizes(&subject(), &latencies));
+    for text in ["64 B", "2 KiB", "10 µs", "1 ms", "median", "10 to 90 % of the samples", "size of the message", "time"]
+    {
+        assert!(has_text(&svg, text), "{text}: {:?}", texts(&svg));
+    }
+    // The light blue of two boxes and of the legend.
+    assert_eq!(svg.matches("fill=\"#B2D5E8\"").count(), 3);
+}
+
+fn surface(cells: &[((u64, u64), u64)]) -> Surface {
+    let cell = |&((from_bytes, from_rate), ns): &((u64, u64), u64)| {
+        (CellKey { interval: "acknowledged", pair: None, from_bytes, from_rate }, coarse(ns))
+    };
+    Surface { bin_ns: BIN_NS, cells: cells.iter().map(cell).collect() }
+}
+
+#[test]
+fn a_surface_says_its_medians_where_they_are() {
+    // 12 and 1000 stand exactly for their buckets: 12, and 960 to 1023 (991).
+    let svg = svg(figure::latency_surface(&subject(), &surface(&[((0, 256), 12), ((1, 0), 1000)])));
+    let texts = texts(&svg);
+    let at = |wanted: &str| texts.iter().find(|(_, _, text)| text == wanted).map(|&(x, y, _)| (x, y)).unwrap();
+    let (small, large) = (at("12 ns"), at("991 ns"));
+    // The larger one further to the right, the faster one higher.
+    assert!(small.0 < large.0 && small.1 < large.1);
+    for text in ["size of the message", "messages/s of a connection", "median (log scale)", "10 ns", "1 µs", "512"] {
+        assert!(has_text(&svg, text), "{text}: {texts:?}");
+    }
+    assert_eq!(svg.matches("<text").count(), texts.len());
+}
+
+fn over_time(bins: &[(i64, Histogram)]) -> LatencySeries {
+    let bin = |(bin, times): &(i64, Histogram)| {
+        (BinKey { interval: "acknowledged", pair: None, time_ns: bin * BIN_NS }, times.clone())
+    };
+    let origin_ns = bins.first().map_or(0, |(bin, _)| bin * BIN_NS);
+    LatencySeries { bin_ns: BIN_NS, origin_ns, bins: bins.iter().map(bin).collect() }
+}
+
+#[test]
+fn percentiles_over_time_leave_gaps() {
+    // Bins 5, 6 and 9: two runs, so two lines of each of median and 99 %, and three boxes beside that of the legend.
+    let svg = svg(figure::latency_over_time(
+        &subject(),
+        &over_time(&[(5, coarse(1000)), (6, coarse(50_000)), (9, coarse(2000))]),
+    ));
+    for text in
+        ["median", "10 to 90 %", "99 %", "time from the first packet in ms (bins of 10 ms)", "1 µs", "100 µs", "0"]
+    {
+        assert!(has_text(&svg, text), "{text}: {:?}", texts(&svg));
+    }
+    assert_eq!(svg.matches("fill=\"#B2D5E8\"").count(), 4);
+    assert_eq!(svg.split("<polyline").skip(1).filter(|line| line.contains("#D55E00")).count(), 2);
+}
+
+#[test]
+fn many_bins_of_times_are_added_up() {
+    // 601 bins: eleven per sum, 55 sums.
+    let bins: Vec<_> = (0..601).map(|bin| (bin, coarse(1000))).collect();
+    let svg = svg(figure::latency_over_time(&subject(), &over_time(&bins)));
+    assert!(has_text(&svg, "time from the first packet in s (bins of 110 ms)"));
+    assert_eq!(svg.matches("fill=\"#B2D5E8\"").count(), 55 + 1);
+}
+
+fn repeated(bins: &[(i64, u32, u64, u64)]) -> Retransmissions {
+    let bin = |&(bin, src, packets, repeated_packets): &(i64, u32, u64, u64)| RepeatedBin {
+        time_ns: bin * BIN_NS,
+        src: Label::only(src),
+        packets,
+        repeated_packets,
+    };
+    Retransmissions { by: By::Rank, bin_ns: BIN_NS, origin_ns: 0, bins: bins.iter().map(bin).collect() }
+}
+
+#[test]
+fn what_was_sent_again_is_told_by_sender() {
+    // Bin 2: 30 of 120 packets, a quarter.
+    let found = repeated(&[(0, 0, 100, 0), (2, 0, 60, 10), (2, 1, 40, 20), (2, 2, 20, 0)]);
+    let series = super::Series::retransmissions(&found).unwrap();
+    let expected = [("1", vec![0.0, 0.0, 20.0]), ("0", vec![0.0, 0.0, 10.0])];
+    assert_eq!(series.by_sender, expected.map(|(name, counts)| (name.to_owned(), counts)));
+    assert_eq!(series.of_all, [0.0, 0.0, 25.0]);
+    let svg = svg(figure::retransmissions(&found));
+    for text in ["Packets sent again by sending rank, and their share", "repeated packets", "share, %", "1", "30", "20"]
+    {
+        assert!(has_text(&svg, text), "{text}: {:?}", texts(&svg));
+    }
+}
+
+#[test]
+fn nothing_to_draw_says_so() {
+    let empty = |drawing: Result<Drawing, RenderError>| matches!(drawing, Err(RenderError::EmptyTimes { .. }));
+    assert!(empty(figure::latency_histogram(&subject(), &BTreeMap::new())));
+    assert!(empty(figure::latency_sizes(&subject(), &BTreeMap::new())));
+    assert!(empty(figure::latency_surface(&subject(), &surface(&[]))));
+    assert!(empty(figure::latency_over_time(&subject(), &over_time(&[]))));
+    for silent in [repeated(&[(0, 0, 100, 0)]), repeated(&[(0, 0, 0, 0)])] {
+        assert!(matches!(figure::retransmissions(&silent), Err(RenderError::NoRetransmissions)));
+    }
+}
+
+fn any_time() -> impl Strategy<Value = u64> {
+    (0u32..65).prop_flat_map(|bits| 0..=u64::MAX.checked_shr(64 - bits).unwrap_or(0))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn any_times_can_be_drawn(
+        times in prop::collection::vec((any_time(), 1usize..4, any_time(), any_time(), any::<i64>()), 1..30),
+        bin_ns in 1i64..i64::MAX,
+    ) {
+        let class = |value: u64| value.checked_ilog2().map_or(0, |power| 1 << power);
+        let mut latencies: BTreeMap<Key, Histogram> = BTreeMap::new();
+        let (mut cells, mut bins) = (BTreeMap::new(), BTreeMap::new());
+        for (ns, count, bytes, rate, time_ns) in times {
+            latencies.entry(key("SEND", class(bytes))).or_default().merge(&of([(ns, count)]));
+            let (interval, pair) = ("acknowledged", None);
+            let cell = CellKey { interval, pair: None, from_bytes: class(bytes), from_rate: class(rate) };
+            cells.insert(cell, coarse(ns));
+            let time_ns = time_ns.div_euclid(bin_ns).saturating_mul(bin_ns);
+            bins.insert(BinKey { interval, pair, time_ns }, coarse(ns));
+        }
+        let drawings = [
+            figure::latency_histogram(&subject(), &latencies),
+            figure::latency_sizes(&subject(), &latencies),
+            figure::latency_surface(&subject(), &Surface { bin_ns, cells }),
+            figure::latency_over_time(&subject(), &LatencySeries { bin_ns, origin_ns: 0, bins }),
+        ];
+        for drawing in drawings {
+            prop_assert!(!texts(&drawing.unwrap().svg().unwrap()).is_empty());
+        }
+    }
+
+    #[test]
+    fn any_retransmissions_can_be_drawn(
+        bins in prop::collection::vec((any::<i64>(), 0u32..12, any::<u32>(), any::<u32>()), 1..30),
+        bin_ns in 1i64..i64::MAX,
+    ) {
+        let row = |(time_ns, src, packets, repeated_packets): (i64, u32, u32, u32)| RepeatedBin {
+            time_ns: time_ns.div_euclid(bin_ns).saturating_mul(bin_ns),
+            src: Label::only(src),
+            packets: packets.into(),
+            repeated_packets: repeated_packets.into(),
+        };
+        let mut bins: Vec<RepeatedBin> = bins.into_iter().map(row).collect();
+        bins.sort_by_key(|bin| bin.time_ns);
+        match figure::retransmissions(&Retransmissions { by: By::Endpoint, bin_ns, origin_ns: 0, bins }) {
+            Ok(drawing) => prop_assert!(!texts(&drawing.svg().unwrap()).is_empty()),
+            Err(error) => prop_assert!(matches!(error, RenderError::NoRetransmissions)),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The traffic of a page: sums by pair, over all time and by bin, as columns of small integers.
+//!
+//! A pair is a sending and a receiving end, each a port and the rank there where it is known, so that both matrices, by rank and by endpoint, add up
+//! from the same numbers. Connections with a recognised library and those without are kept apart, since MPI bytes are unknown, and not 0, where none was.
+//!
+//! ```text
+//! pairs | cells | per pair: sender, receiver, has MPI, coverage (its number), missing packets and messages, 8 sums | per cell: bin (from the one before), pair (from the one before, or from 0 in a new bin), 8 sums
+//! ```
+//! The deflated whole takes some ten bytes a cell.
+
+use super::packed::{self, Columns};
+use crate::analysis::{By, EndpointLabels, Label};
+use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Traffic};
+use crate::model::{Kind, Profile};
+use ibscope_parsers::Endpoint;
+use std::collections::BTreeMap;
+use std::io;
+
+/// What the cells may take of the page, encoded, and how much more for each end: bins are made wider until they fit.
+const BYTES: usize = 1 << 20;
+const BYTES_PER_END: usize = 3 << 10;
+/// Cells that a browser adds up without a wait when the window moves, and more than a profile has unless it was told to.
+const MAX_CELLS: usize = 1 << 20;
+
+/// A port, and the rank there.
+pub(super) type End = (Endpoint, Label);
+
+/// The packed traffic and what it is of.
+#[derive(Debug, PartialEq)]
+pub(super) struct Cells {
+    /// Numbers of the pairs' ends are places in here.
+    pub(super) ends: Vec<End>,
+    /// Width of a bin in nanoseconds; 0 without a timeline.
+    pub(super) bin_ns: i64,
+    /// Start of bin 0 in nanoseconds since the epoch.
+    pub(super) first_ns: i64,
+    /// Number of a bin with packets that were sent again, and what they are.
+    pub(super) repeated: Vec<(u64, Repeated)>,
+    /// The columns, deflated.
+    pub(super) base64: String,
+}
+
+/// Sums of pairs, and how much of their messages the capture holds, by the numbers of their ends and whether a library was recognised.
+type Pairs = BTreeMap<[u32; 3], (Traffic, PairCoverage)>;
+
+/// Sums of a pair in a bin, by the start of the bin.
+type Cell = (i64, u32, Traffic);
+
+/// Packs the traffic of a profile.
+pub(super) fn pack(profile: &Profile) -> io::Result<Cells> {
+    pack_within(profile, |ends| BYTES + BYTES_PER_END * ends)
+}
+
+/// Packs it into so many bytes for so many ends.
+fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Result<Cells> {
+    let ranks = EndpointLabels::new(profile, By::Rank);
+    let ends_of = |row: &ConnectionRow| [(row.src, ranks.sender(row)), (row.dst, ranks.receiver(row))];
+    let is_shown = |row: &ConnectionRow| row.kind == Kind::Data && row.traffic.packets > 0;
+    let mut ends: Vec<End> = profile.connections.iter().filter(|row| is_shown(row)).flat_map(ends_of).collect();
+    ends.sort();
+    ends.dedup();
+    let number = |end: &End| ends.binary_search(end).unwrap_or_default() as u32;
+    let mut pairs: Pairs = BTreeMap::new();
+    let key = |row: &ConnectionRow| {
+        let [src, dst] = ends_of(row);
+        [number(&src), number(&dst), u32::from(profile.mpi_read && row.stack.is_some())]
+    };
+    let keys: Vec<Option<[u32; 3]>> = profile.connections.iter().map(|row| is_shown(row).then(|| key(row))).collect();
+    for (row, key) in profile.connections.iter().zip(&keys) {
+        if let Some(key) = key {
+            let (traffic, coverage) = pairs.entry(*key).or_default();
+            *traffic += row.traffic;
+            coverage.merge(&row.coverage);
+        }
+    }
+    let place: BTreeMap<[u32; 3], u32> = pairs.keys().copied().zip(0..).collect();
+    let pair_of = |connection: u32| keys.get(connection as usize).copied().flatten().and_then(|key| place.get(&key));
+    let rows = profile.timeline.iter().filter(|_| profile.bin_ns > 0);
+    let own = || rows.clone().filter_map(|row| Some((row, *pair_of(row.connection)?)));
+    let mut cells: Vec<Cell> = own().map(|(row, pair)| (row.time_ns, pair, row.traffic)).collect();
+    let mut bin_ns = profile.bin_ns.max(0);
+    join(&mut cells);
+    let most_bytes = most_bytes(ends.len());
+    let mut most_cells = MAX_CELLS;
+    let packed = loop {
+        if cells.len() <= most_cells {
+            let packed = deflate(&pairs, &cells, bin_ns)?;
+            if packed.len() <= most_bytes {
+                break packed;
+            }
+            // Wider bins have larger numbers: what would not fit with these needs no try.
+            most_cells = cells.len() * most_bytes / packed.len();
+        }
+        // One bin cannot be made wider.
+        let is_one = cells.first().map(|cell| cell.0) == cells.last().map(|cell| cell.0);
+        let Some(wider_ns) = bin_ns.checked_mul(2).filter(|_| !is_one) else { break deflate(&pairs, &cells, bin_ns)? };
+        bin_ns = wider_ns;
+        for cell in &mut cells {
+            cell.0 = start_of(cell.0, bin_ns);
+        }
+        join(&mut cells);
+    };
+    let first_ns = cells.first().map_or(0, |cell| cell.0);
+    let mut repeated: BTreeMap<u64, Repeated> = BTreeMap::new();
+    for (row, _) in own().filter(|(row, _)| row.repeated.packets > 0) {
+        *repeated.entry(bin_of(start_of(row.time_ns, bin_ns), first_ns, bin_ns)).or_default() += row.repeated;
+    }
+    let base64 = packed::base64(&packed);
+    Ok(Cells { ends, bin_ns, first_ns, repeated: repeated.into_iter().collect(), base64 })
+}
+
+/// Start of the bin that a time is in.
+const fn start_of(time_ns: i64, bin_ns: i64) -> i64 {
+    time_ns.div_euclid(bin_ns).saturating_mul(bin_ns)
+}
+
+/// How many bins lie before one.
+fn bin_of(start_ns: i64, first_ns: i64, bin_ns: i64) -> u64 {
+    let bins = (i128::from(start_ns) - i128::from(first_ns)) / i128::from(bin_ns.max(1));
+    u64::try_from(bins).unwrap_or_default()
+}
+
+/// Sorts cells and adds up those of the same pair and bin.
+fn join(cells: &mut Vec<Cell>) {
+    cells.sort_by_key(|&(time_ns, pair, _)| (time_ns, pair));
+    cells.dedup_by(|next, kept| {
+        let is_same = (next.0, next.1) == (kept.0, kept.1);
+        if is_same {
+            kept.2 += next.2;
+        }
+        is_same
+    });
+}
+
+fn deflate(pairs: &Pairs, cells: &[Cell], bin_ns: i64) -> io::Result<Vec<u8>> {
+    let mut columns = Columns::default();
+    columns.put([pairs.len() as u64, cells.len() as u64].into_iter())?;
+    for index in 0..3 {
+        columns.put(pairs.keys().map(|key| u64::from(key[index])))?;
+    }
+    columns.put(pairs.values().map(|(_, coverage)| coverage.state as u64))?;
+    columns.put(pairs.values().map(|(_, coverage)| coverage.missing_packets))?;
+    columns.put(pairs.values().map(|(_, coverage)| coverage.missing_messages))?;
+    sums(&mut columns, &pairs.values().map(|(traffic, _)| traffic))?;
+    let first_ns = cells.first().map_or(0, |cell| cell.0);
+    let bin = |cell: &Cell| bin_of(cell.0, first_ns, bin_ns);
+    let before = || std::iter::once(None).chain(cells.iter().map(Some));
+    columns.put(cells.iter().zip(before()).map(|(cell, before)| bin(cell) - before.map_or(0, bin)))?;
+    let pair = |(cell, before): (&Cell, Option<&Cell>)| {
+        let before = before.filter(|before| before.0 == cell.0);
+        u64::from(cell.1 - before.map_or(0, |before| before.1))
+    };
+    columns.put(cells.iter().zip(before()).map(pair))?;
+    sums(&mut columns, &cells.iter().map(|cell| &cell.2))?;
+    columns.finish()
+}
+
+/// Eight columns of sums, in the order of `data.js`.
+fn sums<'a>(columns: &mut Columns, rows: &(impl Iterator<Item = &'a Traffic> + Clone)) -> io::Result<()> {
+    let of: [fn(&Traffic) -> u64; 8] = [
+        |sums| sums.packets,
+        |sums| sums.wire_bytes,
+        |sums| sums.payload_bytes,
+        |sums| sums.messages,
+        |sums| sums.p2p_messages,
+        |sums| sums.p2p_mpi_bytes,
+        |sums| sums.collective_messages,
+        |sums| sums.collective_mpi_bytes,
+    ];
+    of.into_iter().try_for_each(|of| columns.put(rows.clone().map(of)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::matrix::{Selection, matrix};
+    use crate::model::profile::{CoverageState, Repeats, TimelineRow};
+    use crate::render::html::packed::tests::{bytes_of, numbers_of};
+    use ibscope_parsers::{Lid, Qpn};
+
+    const BIN_NS: i64 = 10;
+
+    /// Four ports, of which each sends to two others in bins that lie ever farther apart.
+    fn profile() -> Profile {
+        let mut profile = Profile { bin_ns: BIN_NS, mpi_read: true, ..Profile::default() };
+        for (src, dst) in (1..=4).flat_map(|src| [(src, src % 4 + 1), (src, (src + 1) % 4 + 1)]) {
+            let connection = profile.connections.len() as u32;
+            let mut total = Traffic::default();
+            for bin in 0..9 {
+                let packets = 1 + u64::from(connection) * 1000 + bin;
+                let traffic = Traffic { packets, wire_bytes: packets << 33, p2p_messages: bin, ..Traffic::default() };
+                total += traffic;
+                let repeated = Repeated { packets: bin % 2, wire_bytes: bin };
+                let time_ns = -50 + BIN_NS * (1 << bin);
+                profile.timeline.push(TimelineRow { time_ns, connection, traffic, repeated });
+            }
+            profile.connections.push(ConnectionRow {
+                src: Endpoint::from_lid(Lid(src)),
+                dst: Endpoint::from_lid(Lid(dst)),
+                kind: Kind::Data,
+                service: 0,
+                dest_qp: Qpn::new(7),
+                src_qp: None,
+                src_qp_evidence: None,
+                first_time_ns: 0,
+                last_time_ns: 0,
+                traffic: total,
+                repeats: Repeats::default(),
+                stack: (src == 1).then(|| "a library".to_owned()),
+                job: None,
+                one_sided: None,
+                coverage: PairCoverage {
+                    state: if src == 2 { CoverageState::Incomplete } else { CoverageState::Complete },
+                    missing_packets: if src == 2 { u64::from(dst) } else { 0 },
+                    missing_messages: 0,
+                },
+            });
+        }
+        profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));
+        profile
+    }
+
+    #[test]
+    fn columns_hold_the_sums_of_the_matrix() {
+        let profile = profile();
+        let cells = pack(&profile).expect("packed");
+        assert_eq!((cells.bin_ns, cells.first_ns, cells.ends.len()), (BIN_NS, -40, 4));
+        let numbers = numbers_of(&cells.base64);
+        let (pairs, count) = (numbers[0] as usize, numbers[1] as usize);
+        assert_eq!((pairs, count, numbers.len()), (8, 72, 2 + 8 * 14 + 72 * 10));
+        let column = |index: usize| &numbers[2 + index * pairs..][..pairs];
+        let matrix = matrix(&profile, By::Endpoint, Selection::P2p);
+        for pair in 0..pairs {
+            let key = (column(0)[pair] as u32, column(1)[pair] as u32);
+            let cell = &matrix.cells[&key];
+            assert_eq!(column(2)[pair] == 1, cell.mpi_bytes.is_some());
+            let PairCoverage { state, missing_packets, .. } = cell.coverage;
+            assert_eq!((column(3)[pair], column(4)[pair], column(5)[pair]), (state as u64, missing_packets, 0));
+            assert_eq!((column(6)[pair], column(7)[pair]), (cell.packets, cell.wire_bytes));
+            assert_eq!(column(10)[pair], cell.messages);
+        }
+        // Powers of two, from the first.
+        assert_eq!(cells.repeated.iter().map(|(bin, _)| *bin).collect::<Vec<_>>(), [1, 7, 31, 127]);
+        assert_eq!(cells.repeated[3].1, Repeated { packets: 8, wire_bytes: 56 });
+    }
+
+    #[test]
+    fn bins_are_made_wider_until_they_fit() {
+        let profile = profile();
+        let of = |cells: &Cells| {
+            let numbers = numbers_of(&cells.base64);
+            let (pairs, count) = (numbers[0] as usize, numbers[1] as usize);
+            let packets = &numbers[2 + pairs * 14 + count * 2..][..count];
+            (count, packets.iter().sum::<u64>(), bytes_of(&cells.base64).len())
+        };
+        let fine = pack(&profile).expect("packed");
+        let (all, packets, length) = of(&fine);
+        let half = pack_within(&profile, |_| length * 2 / 3).expect("packed");
+        let (some, same, shorter) = of(&half);
+        assert!(some < all && shorter <= length * 2 / 3 && half.bin_ns > BIN_NS, "{some} of {all}");
+        assert_eq!(same, packets);
+        // Nothing fits into nothing: one bin is left.
+        let (one, same, _) = of(&pack_within(&profile, |_| 0).expect("packed"));
+        assert_eq!((one % 8, same), (0, packets));
+        assert!(one <= 16, "times below and above 0 never meet");
+    }
+}

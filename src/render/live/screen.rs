@@ -1,0 +1,204 @@
+//! The screen of a terminal: the rate over time, totals and coverage, the busiest pairs, and the sizes of messages.
+
+use super::percent::percent;
+use crate::analysis::live::Progress;
+use crate::render::units::{bytes, bytes_per_second, group, per_second, size_range};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::border;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table};
+use std::time::Duration;
+
+/// Columns of the totals, and of the sizes of messages.
+const TOTALS_WIDTH: u16 = 36;
+const SIZES_WIDTH: u16 = 42;
+/// Least of the pairs beside the sizes: names of both ends need room.
+const PAIRS_WIDTH: u16 = 56;
+/// Widths of the pairs from which on they have these columns.
+const SHARE_FROM: u16 = 74;
+const WIRE_FROM: u16 = 64;
+/// Most lines of the rate over time and of the totals, with their frames; the least.
+const RATE_HEIGHT: u16 = 16;
+const LOW_HEIGHT: u16 = 8;
+
+/// Draws what is known. `place` is what is followed, `state` what is done with it; `color` allows colours.
+pub fn draw(frame: &mut Frame<'_>, progress: &Progress, (place, state): (&str, &str), every: Duration, color: bool) {
+    let look = Look { color };
+    let rate_height = (frame.area().height / 2).clamp(LOW_HEIGHT, RATE_HEIGHT);
+    let [title, above, below, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Max(rate_height),
+        Constraint::Min(5),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    let narrow = frame.area().width < PAIRS_WIDTH + SIZES_WIDTH;
+    let heading = Line::from(vec![
+        Span::styled("ibscope watch  ", Look::strong()),
+        Span::raw(place.to_owned()),
+        Span::styled(format!("  {state}"), look.faint()),
+    ]);
+    frame.render_widget(Paragraph::new(heading), title);
+    let [rate, totals] = Layout::horizontal([Constraint::Min(20), Constraint::Length(TOTALS_WIDTH)]).areas(above);
+    draw_rate(frame, progress, &look, rate);
+    draw_totals(frame, progress, &look, totals);
+    let sizes_width = if narrow { 0 } else { SIZES_WIDTH };
+    let [pairs, sizes] = Layout::horizontal([Constraint::Min(20), Constraint::Length(sizes_width)]).areas(below);
+    draw_pairs(frame, progress, &look, pairs);
+    if !narrow {
+        draw_sizes(frame, progress, &look, sizes);
+    }
+    let seconds = every.as_secs_f64();
+    let hint = format!("q quits and prints the totals   one column is {seconds} s");
+    let rates = ["   rates are of the wire, headers and repeats included", "   rates: all on the wire", ""];
+    let room = usize::from(frame.area().width);
+    let rates = rates.into_iter().find(|rates| hint.len() + rates.len() <= room).unwrap_or_default();
+    let hint = format!("{hint}{rates}");
+    frame.render_widget(Paragraph::new(Span::styled(hint, look.faint())), keys);
+}
+
+/// Colours, or none.
+struct Look {
+    color: bool,
+}
+
+impl Look {
+    fn strong() -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    fn faint(&self) -> Style {
+        if self.color { Style::new().fg(Color::DarkGray) } else { Style::new() }
+    }
+
+    /// Blue and orange differ for everyone's eyes.
+    fn bar(&self) -> Style {
+        if self.color { Style::new().fg(Color::Indexed(32)) } else { Style::new() }
+    }
+
+    fn alarm(&self) -> Style {
+        if self.color { Style::new().fg(Color::Indexed(208)).add_modifier(Modifier::BOLD) } else { Self::strong() }
+    }
+
+    fn panel<'a>(&self, title: impl Into<Line<'a>>) -> Block<'a> {
+        Block::bordered().border_set(border::ROUNDED).border_style(self.faint()).title(title)
+    }
+}
+
+fn draw_rate(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
+    let now = Span::styled(format!(" {}, ", bytes_per_second(progress.rate())), Look::strong());
+    let [mean, peak] = [progress.mean(), progress.peak].map(bytes_per_second);
+    // Where the mean has no room beside the peak it stands below.
+    let room = usize::from(area.width.saturating_sub(2));
+    let both = format!("mean {mean}, peak {peak} ");
+    let has_room = now.width() + both.len() <= room;
+    let title = if has_room { both } else { format!("peak {peak} ") };
+    let mut panel = look.panel(Line::from(vec![now, Span::raw(title)]));
+    if !has_room {
+        panel = panel.title_bottom(format!(" mean {mean} "));
+    }
+    let width = usize::from(panel.inner(area).width);
+    let shown = progress.rates.iter().skip(progress.rates.len().saturating_sub(width));
+    // The newest stands at the right.
+    let mut bars = vec![0; width.saturating_sub(progress.rates.len())];
+    bars.extend(shown.map(|rate| rate.round() as u64));
+    let top = bars.iter().copied().max().unwrap_or(0).max(1);
+    let panel = panel.title_bottom(Line::from(format!(" top {} ", bytes_per_second(top as f64))).right_aligned());
+    frame.render_widget(Sparkline::default().block(panel).data(bars).max(top).style(look.bar()), area);
+}
+
+fn draw_totals(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
+    let live = &progress.live;
+    let (traffic, repeats) = live.total();
+    let coverage = &live.coverage;
+    let plain = Style::new();
+    let bad = |count: u64| if count > 0 { look.alarm() } else { plain };
+    let decoded = percent(coverage.records.saturating_sub(coverage.failed()), coverage.records);
+    let rows = [
+        ("time", format!("{:.3} s", progress.span_ns() as f64 / 1e9), plain),
+        ("packets", group(traffic.packets), plain),
+        ("packets now", per_second(progress.packets_per_s), plain),
+        ("wire", bytes(traffic.wire_bytes), plain),
+        ("messages", group(traffic.messages), plain),
+        (
+            "repeated",
+            format!("{}  {}", group(repeats.packets()), percent(repeats.packets(), traffic.packets)),
+            bad(repeats.packets()),
+        ),
+        ("decoded", format!("{decoded} of {}", group(coverage.records)), bad(coverage.failed())),
+        ("wrong ICRC", group(coverage.icrc_bad), bad(coverage.icrc_bad)),
+        ("dropped", group(coverage.interface_drops), bad(coverage.interface_drops)),
+        ("mirror copies", group(coverage.mirror_copies), plain),
+        ("payload", bytes(traffic.payload_bytes), plain),
+        ("connections", group(live.connections), plain),
+        ("other frames", group(coverage.other()), plain),
+        ("cut short", group(coverage.truncated), plain),
+    ];
+    let rows = rows.into_iter().map(|(name, value, style)| {
+        Row::new([Cell::new(Span::styled(name, look.faint())), Cell::new(Line::styled(value, style).right_aligned())])
+    });
+    let table = Table::new(rows, [Constraint::Length(14), Constraint::Fill(1)]).block(look.panel(" so far "));
+    frame.render_widget(table, area);
+}
+
+fn draw_pairs(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
+    let room = usize::from(area.height.saturating_sub(3));
+    let all = progress.rate();
+    let right = |text: String| Cell::new(Line::from(text).right_aligned());
+    let has = |width: u16| area.width >= width;
+    let rows = progress.busiest(room).into_iter().map(|row| {
+        let share = if all > 0.0 { row.wire_bytes_per_s * 100.0 / all } else { 0.0 };
+        let repeated = row.repeats.packets();
+        let style = if repeated > 0 { look.alarm() } else { Style::new() };
+        let mut cells = vec![Cell::new(row.pair), right(bytes_per_second(row.wire_bytes_per_s))];
+        cells.extend(has(SHARE_FROM).then(|| right(format!("{share:.0} %"))));
+        cells.extend(has(WIRE_FROM).then(|| right(bytes(row.traffic.wire_bytes))));
+        cells.extend([
+            right(group(row.traffic.packets)),
+            Cell::new(Line::styled(group(repeated), style).right_aligned()),
+        ]);
+        Row::new(cells)
+    });
+    let title = match progress.live.pairs.len() {
+        count if count > room => format!(" the {room} busiest of {} pairs ", group(count as u64)),
+        _ => " pairs ".to_owned(),
+    };
+    let columns = [
+        (true, "wire/s", 12),
+        (has(SHARE_FROM), "share", 6),
+        (has(WIRE_FROM), "wire", 10),
+        (true, "packets", 11),
+        (true, "repeated", 9),
+    ];
+    let columns = || columns.into_iter().filter(|(is_shown, ..)| *is_shown);
+    let widths = std::iter::once(Constraint::Fill(1)).chain(columns().map(|(.., width)| Constraint::Length(width)));
+    let names = columns().map(|(_, name, _)| right(name.to_owned()));
+    let header = Row::new(std::iter::once(Cell::new("sender → receiver")).chain(names)).style(look.faint());
+    frame.render_widget(Table::new(rows, widths).header(header).block(look.panel(title)), area);
+}
+
+fn draw_sizes(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
+    let panel = look.panel(" messages of the transport ");
+    let inner = panel.inner(area);
+    let sizes = progress.sizes();
+    let most = sizes.values().map(|sums| sums.count).max().unwrap_or(0).max(1);
+    let names = [Constraint::Length(19), Constraint::Length(11), Constraint::Fill(1)];
+    // Two columns of text, the spaces between them, and what is left for the bar.
+    let bar = f64::from(inner.width.saturating_sub(19 + 11 + 2));
+    // The largest sizes matter most where there is no room for all.
+    let room = usize::from(inner.height.saturating_sub(1));
+    let rows = sizes.values().skip(sizes.len().saturating_sub(room)).map(|sums| {
+        let length = (sums.count as f64 / most as f64 * bar).round() as usize;
+        Row::new([
+            Cell::new(Line::from(size_range(sums)).right_aligned()),
+            Cell::new(Line::from(group(sums.count)).right_aligned()),
+            // What is there has a bar, however short.
+            Cell::new(Span::styled("▆".repeat(length.max(1)), look.bar())),
+        ])
+    });
+    let header = ["payload bytes", "count", ""].map(|name| Cell::new(Line::from(name).right_aligned()));
+    let table = Table::new(rows, names).header(Row::new(header).style(look.faint())).block(panel);
+    frame.render_widget(table, area);
+}

@@ -1,0 +1,106 @@
+//! Values -> colours, the same ones in figures and on terminals.
+
+/// Viridis at equal distances, from its low to its high end. Light increases steadily: readable without colours too, and for every kind of colour vision.
+pub(crate) const VIRIDIS: [Rgb; 9] = [
+    (68, 1, 84),
+    (71, 44, 122),
+    (59, 81, 139),
+    (44, 113, 142),
+    (33, 144, 141),
+    (39, 173, 129),
+    (92, 200, 99),
+    (170, 220, 50),
+    (253, 231, 37),
+];
+
+/// Red, green and blue.
+pub(crate) type Rgb = (u8, u8, u8);
+
+/// How values become colours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ColorScale {
+    /// Smallest value above 0.
+    pub(crate) min: u64,
+    /// Largest value.
+    pub(crate) max: u64,
+    /// Logarithmic from `min`, or linear from 0: a linear scale that starts elsewhere makes small differences look large.
+    pub(crate) log: bool,
+}
+
+impl ColorScale {
+    /// The scale for these values, logarithmic where they spread by more than a factor of 100; `None` where all are 0.
+    pub(crate) fn new(values: impl Iterator<Item = u64> + Clone) -> Option<Self> {
+        let values = values.filter(|&value| value > 0);
+        let (min, max) = (values.clone().min()?, values.max()?);
+        Some(Self { min, max, log: max / min > 100 || (max / min == 100 && max % min > 0) })
+    }
+
+    /// Where a value lies between the ends of the scale, 0 to 1.
+    pub(crate) fn share(&self, value: u64) -> f64 {
+        let (value, min, max) = (value as f64, self.min as f64, self.max as f64);
+        if self.log { (value / min).ln() / (max / min).ln() } else { value / max }
+    }
+}
+
+/// Viridis at 0 to 1.
+pub(crate) fn viridis(share: f64) -> Rgb {
+    let position = share.clamp(0.0, 1.0) * (VIRIDIS.len() - 1) as f64;
+    let below = usize::try_from(position as i64).unwrap_or_default().min(VIRIDIS.len() - 2);
+    let ((r0, g0, b0), (r1, g1, b1)) = (VIRIDIS[below], VIRIDIS[below + 1]);
+    let part = position - below as f64;
+    let mix = |low: u8, high: u8| {
+        let mixed = f64::from(low) + part * (f64::from(high) - f64::from(low));
+        u8::try_from(mixed.round() as i32).unwrap_or(u8::MAX)
+    };
+    (mix(r0, r1), mix(g0, g1), mix(b0, b1))
+}
+
+/// True where black text is easier to read than white.
+pub(crate) fn is_light((red, green, blue): Rgb) -> bool {
+    let [red, green, blue] = [red, green, blue].map(|part| (f64::from(part) / 255.0).powf(2.2));
+    // The luminance at which WCAG's contrast ratio to black equals that to white: (l + 0.05)² = 1.05 × 0.05.
+    0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179
+}
+
+/// The nearest of the 6 x 6 x 6 colours that nearly all terminals have.
+pub(crate) fn terminal((red, green, blue): Rgb) -> u8 {
+    const LEVELS: [u8; 6] = [0, 95, 135, 175, 215, 255];
+    let nearest = |part: u8| (0..6u8).min_by_key(|level| LEVELS[usize::from(*level)].abs_diff(part)).unwrap_or(0);
+    16 + 36 * nearest(red) + 6 * nearest(green) + nearest(blue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_above_a_factor_of_100() {
+        let scale = |values: &[u64]| ColorScale::new(values.iter().copied());
+        assert_eq!(scale(&[0, 0]), None);
+        assert_eq!(scale(&[0, 3, 300]), Some(ColorScale { min: 3, max: 300, log: false }));
+        assert_eq!(scale(&[3, 301]), Some(ColorScale { min: 3, max: 301, log: true }));
+        let log = ColorScale { min: 10, max: 100_000, log: true };
+        // 1000 is two of the four decades from 10.
+        assert!((log.share(1000) - 0.5).abs() < 1e-12);
+        assert!((ColorScale { log: false, ..log }.share(25_000) - 0.25).abs() < 1e-12);
+    }
+
+    #[test]
+    fn colours_go_from_dark_to_light() {
+        assert_eq!(viridis(0.0), (68, 1, 84));
+        assert_eq!(viridis(0.5), (33, 144, 141));
+        assert_eq!(viridis(1.0), (253, 231, 37));
+        // Half of the way from the first to the second: (68 + 71) / 2, (1 + 44) / 2, (84 + 122) / 2.
+        assert_eq!(viridis(1.0 / 16.0), (70, 23, 103));
+        assert!(!is_light(viridis(0.0)) && is_light(viridis(1.0)));
+    }
+
+    #[test]
+    fn terminals_have_a_colour_near_each() {
+        // 253, 231, 37 -> 255, 215, 0 = 16 + 36 * 5 + 6 * 4 + 0.
+        assert_eq!(terminal(viridis(1.0)), 220);
+        // 33, 144, 141 -> 0, 135, 135 = 16 + 6 * 2 + 2.
+        assert_eq!(terminal(viridis(0.5)), 30);
+        assert_eq!([terminal((0, 0, 0)), terminal((255, 255, 255))], [16, 231]);
+    }
+}

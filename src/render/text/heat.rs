@@ -1,0 +1,155 @@
+//! Many ranks on a terminal: a heat map of characters.
+
+use super::Style;
+use crate::analysis::Label;
+use crate::analysis::matrix::{Matrix, Unit};
+use crate::render::scale::{ColorScale, is_light, terminal, viridis};
+use crate::render::units::Scale;
+use std::fmt::Write as _;
+
+/// Shades from the least traffic to the most, without colour.
+const SHADES: [char; 6] = ['.', '-', '=', '+', '#', '@'];
+/// Two ranks on one node, of which nothing was seen: without colour, and with.
+const ONE_NODE: char = 'o';
+const GRAY: u8 = 240;
+/// Colours of the legend.
+const STEPS: usize = 16;
+/// Most columns, and least.
+const WIDEST: usize = 160;
+const NARROWEST: usize = 8;
+
+/// One character per cell, or per two cells, one above the other, with colours; where there are more labels than columns, blocks of labels are added up.
+pub(super) fn heat(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style, what: &str) {
+    let count = matrix.labels.len();
+    let names: Vec<String> = matrix.labels.iter().map(Label::name).collect();
+    let margin = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let room = style.width.saturating_sub(margin + 2).clamp(NARROWEST, WIDEST);
+    let block = count.div_ceil(room);
+    let side = count.div_ceil(block);
+    let mut sums = vec![Sum::Value(0); side * side];
+    // In blocks, others share the cell.
+    for (row, column) in if block == 1 { matrix.one_node() } else { Vec::new() } {
+        sums[row as usize * side + column as usize] = Sum::OneNode;
+    }
+    for (&(row, column), cell) in &matrix.cells {
+        let value = cell.value(unit);
+        if let Some(sum) = sums.get_mut(row as usize / block * side + column as usize / block).filter(|_| value > 0) {
+            *sum = Sum::Value(sum.value().saturating_add(value));
+        }
+    }
+    let Some(colors) = ColorScale::new(sums.iter().map(|sum| sum.value())) else {
+        let _ = writeln!(text, "{what}: no traffic");
+        return;
+    };
+    let each = if style.color { "cell" } else { "character" };
+    let blocks = if block > 1 { format!(", each {each} {block} x {block}") } else { String::new() };
+    let _ = writeln!(text, "{what}, row = sender, column = receiver, {count} x {count}{blocks}");
+    let receivers = receivers(&names, block, side);
+    if !receivers.is_empty() {
+        let _ = writeln!(text, "{:>margin$} {receivers}", "");
+    }
+    let lines: Vec<&[Sum]> = sums.chunks(side).collect();
+    let rows = if style.color { 2 } else { 1 };
+    for (index, line) in lines.chunks(rows).enumerate() {
+        let name = names.get(index * rows * block).map_or("", String::as_str);
+        let _ = write!(text, "{name:>margin$} ");
+        match line {
+            [above, below] => {
+                above.iter().zip(*below).for_each(|(above, below)| text.push_str(&halves(&colors, *above, *below)));
+            }
+            [above] if style.color => {
+                above.iter().for_each(|above| text.push_str(&halves(&colors, *above, Sum::Value(0))));
+            }
+            _ => line.iter().copied().flatten().for_each(|sum| text.push(shade(&colors, *sum))),
+        }
+        text.push('\n');
+    }
+    let has_one_node = sums.contains(&Sum::OneNode);
+    legend(text, &colors, unit, style, margin, has_one_node);
+}
+
+/// Names of columns above them, as many as there is room for.
+fn receivers(names: &[String], block: usize, side: usize) -> String {
+    let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) + 1;
+    let step = [4, 8, 16, 32, 64].into_iter().find(|step| *step > widest).unwrap_or(side.max(1));
+    let mut line = String::new();
+    for at in (0..side).step_by(step) {
+        let Some(name) = names.get(at * block) else { break };
+        // The last one must not hang over.
+        if at + name.chars().count() <= side {
+            let _ = write!(line, "{name:<step$}");
+        }
+    }
+    line.truncate(line.trim_end().len());
+    line
+}
+
+/// What stands in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sum {
+    Value(u64),
+    /// Nothing was seen of two ranks on one node.
+    OneNode,
+}
+
+impl Sum {
+    const fn value(self) -> u64 {
+        match self {
+            Self::Value(value) => value,
+            Self::OneNode => 0,
+        }
+    }
+}
+
+/// A cell without traffic.
+const EMPTY: Sum = Sum::Value(0);
+
+/// Two cells, one above the other.
+fn halves(colors: &ColorScale, above: Sum, below: Sum) -> String {
+    let color = |sum: Sum| match sum {
+        Sum::Value(value) => terminal(viridis(colors.share(value))),
+        Sum::OneNode => GRAY,
+    };
+    match (above, below) {
+        (EMPTY, EMPTY) => " ".to_owned(),
+        (above, EMPTY) => format!("\x1b[38;5;{}m▀\x1b[0m", color(above)),
+        (EMPTY, below) => format!("\x1b[38;5;{}m▄\x1b[0m", color(below)),
+        (above, below) => format!("\x1b[38;5;{};48;5;{}m▀\x1b[0m", color(above), color(below)),
+    }
+}
+
+fn shade(colors: &ColorScale, sum: Sum) -> char {
+    let step = |value: u64| (colors.share(value) * (SHADES.len() - 1) as f64).round() as usize;
+    match sum {
+        Sum::Value(0) => ' ',
+        Sum::Value(value) => SHADES[step(value).min(SHADES.len() - 1)],
+        Sum::OneNode => ONE_NODE,
+    }
+}
+
+fn legend(text: &mut String, colors: &ColorScale, unit: Unit, style: &Style, margin: usize, has_one_node: bool) {
+    let scale = Scale::for_table(unit, colors.max);
+    // A linear scale starts at nothing, a logarithmic one at the least that there is.
+    let (kind, from) = if colors.log { ("logarithmic", colors.min) } else { ("linear", 0) };
+    let _ = write!(text, "{:>margin$} {kind} from {} ", "", scale.with_unit(from));
+    if style.color {
+        for step in 0..STEPS {
+            let color = terminal(viridis(step as f64 / (STEPS - 1) as f64));
+            let _ = write!(text, "\x1b[48;5;{color}m \x1b[0m");
+        }
+    } else {
+        text.extend(SHADES);
+    }
+    let _ = writeln!(text, " to {}; blank: no traffic", scale.with_unit(colors.max));
+    if has_one_node {
+        let cell = if style.color { format!("\x1b[48;5;{GRAY}m \x1b[0m gray") } else { ONE_NODE.to_string() };
+        let _ = writeln!(text, "{:>margin$} {cell}: not on the wire, as both ranks are on the same node", "");
+    }
+}
+
+/// A number in front of its colour.
+pub(super) fn paint(colors: &ColorScale, value: u64, text: &str) -> String {
+    let rgb = viridis(colors.share(value));
+    let ink = if is_light(rgb) { 16 } else { 231 };
+    format!("\x1b[48;5;{};38;5;{ink}m{text}\x1b[0m", terminal(rgb))
+}

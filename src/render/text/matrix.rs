@@ -1,0 +1,206 @@
+//! The matrix at a terminal: a table for each job.
+
+use super::Style;
+use super::heat::{heat, paint};
+use crate::analysis::coverage::States;
+use crate::analysis::matrix::{Cell, Matrix, Selection, Shown, Unit};
+use crate::analysis::{By, Label};
+use crate::model::profile::{CoverageState, JobRow};
+use crate::render::columns::columns;
+use crate::render::coverage::{missing, sentences, symbol};
+use crate::render::scale::ColorScale;
+use crate::render::units::{Scale, bytes, group, wrapped};
+use std::fmt::Write as _;
+
+/// Most rows and columns that are shown with their numbers.
+const MAX_NUMBERED: usize = 16;
+/// Pairs in the list of the busiest.
+const TOP_PAIRS: usize = 10;
+
+/// The matrix as a table: numbers up to 16 rows, a heat map of one character per cell above that. Each job has its own.
+#[must_use]
+pub fn matrix_table(matrix: &Matrix, unit: Unit, style: &Style) -> String {
+    let mut text = String::new();
+    let what = title(matrix.by, matrix.selection, unit);
+    if matrix.cells.is_empty() {
+        return format!("{what}: no traffic\n");
+    }
+    let (jobs, others): (Vec<_>, Vec<_>) =
+        matrix.by_job().into_iter().partition(|(job, _)| job.is_some() || matrix.by == By::Endpoint);
+    let states = States::of(jobs.iter().flat_map(|(_, part)| part.cells.values()));
+    if jobs.is_empty() {
+        let _ = writeln!(text, "{what}: no job was recognized");
+    }
+    let has_headings = jobs.len() > 1 || matrix.jobs.iter().any(|job| job.slurm_job_id.is_some());
+    for (number, (job, part)) in jobs.iter().enumerate() {
+        if number > 0 {
+            text.push('\n');
+        }
+        if let Some(job) = job.filter(|_| has_headings) {
+            let _ = writeln!(text, "{}", heading(job, &matrix.jobs));
+        }
+        if part.labels.len() <= MAX_NUMBERED {
+            numbers(&mut text, part, unit, style, &what, states.are_mixed());
+        } else {
+            heat(&mut text, part, unit, style, &what);
+        }
+        text.push('\n');
+        pairs(&mut text, part, states.are_mixed());
+    }
+    for (_, part) in &others {
+        let Cell { payload_bytes, wire_bytes, packets, .. } = part.total();
+        let (payload, wire, packets) = (bytes(payload_bytes), bytes(wire_bytes), group(packets));
+        let sentence = format!(
+            "traffic of no job: {payload} payload, {wire} on the wire, {packets} packets; `--by endpoint` shows between whom"
+        );
+        let _ = writeln!(text, "\n{}", wrapped(&sentence, style.width));
+    }
+    footer(&mut text, &jobs, &states, style);
+    text
+}
+
+/// The heading of a job, which a profile may not describe.
+fn heading(job: u32, jobs: &[JobRow]) -> String {
+    let known = jobs.iter().find(|row| row.job == job);
+    known.map_or_else(|| format!("job {job}"), JobRow::describe)
+}
+
+fn title(by: By, selection: Selection, unit: Unit) -> String {
+    let messages = matches!(unit, Unit::Messages | Unit::MpiBytes);
+    let kind = match (messages, by, selection) {
+        (true, By::Endpoint, Selection::All) if unit == Unit::Messages => " of the transport",
+        (true, _, Selection::P2p) => ", point-to-point",
+        (true, _, Selection::Collective) => ", collective",
+        (true, _, Selection::All) => ", point-to-point and collective",
+        (true, _, Selection::OneSided) => ", one-sided",
+        (false, ..) => "",
+    };
+    let whom = match by {
+        By::Endpoint => "endpoint",
+        By::Rank => "rank",
+    };
+    format!("{}{kind} by {whom}", unit.name())
+}
+
+/// The numbers of a job. `marks` says that cells of incomplete pairs are marked.
+fn numbers(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style, what: &str, marks: bool) {
+    let values: Vec<u64> = matrix.cells.values().map(|cell| cell.value(unit)).collect();
+    let largest = values.iter().copied().max().unwrap_or(0);
+    let scale = Scale::for_table(unit, largest);
+    let _ = writeln!(text, "{what}{}, row = sender, column = receiver", scale.suffix());
+    let names: Vec<String> = matrix.labels.iter().map(Label::name).collect();
+    let count = names.len() as u32;
+    let mark = |state: CoverageState| if marks { symbol(state) } else { "" };
+    let cell = |ends: (u32, u32)| match matrix.shown(ends, unit) {
+        Shown::Nothing => "·".to_owned(),
+        Shown::OneNode => ONE_NODE.to_owned(),
+        Shown::Value(value) => {
+            let state = matrix.cells.get(&ends).map_or_else(CoverageState::default, |cell| cell.coverage.state);
+            format!("{}{}", mark(state), scale.show(value))
+        }
+    };
+    // A sum is no better known than what it is of.
+    let total = |cells: &mut dyn Iterator<Item = &Cell>| {
+        let mut sum = Cell::default();
+        cells.for_each(|cell| sum.merge(cell));
+        format!("{}{}", mark(sum.coverage.state), scale.show(sum.value(unit)))
+    };
+    let row_total = |row: u32| total(&mut matrix.cells.range((row, 0)..=(row, u32::MAX)).map(|(_, cell)| cell));
+    let column_total = |column: u32| total(&mut (0..count).filter_map(|row| matrix.cells.get(&(row, column))));
+    let all = total(&mut matrix.cells.values());
+    let mut width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("total".len());
+    width = width.max(all.chars().count()) + 2;
+    let _ = write!(text, "{:>width$} ", "");
+    for name in names.iter().map(String::as_str).chain(["total"]) {
+        let _ = write!(text, "{name:>width$}");
+    }
+    text.push('\n');
+    let colors = ColorScale::new(values.iter().copied()).filter(|_| style.color);
+    for (row, name) in (0..).zip(&names) {
+        let _ = write!(text, "{name:>width$} ");
+        for column in 0..count {
+            let padded = format!("{:>width$}", cell((row, column)));
+            let value = matrix.cells.get(&(row, column)).map(|cell| cell.value(unit));
+            match value.filter(|value| *value > 0).zip(colors) {
+                Some((value, colors)) => text.push_str(&paint(&colors, value, &padded)),
+                None => text.push_str(&padded),
+            }
+        }
+        let _ = writeln!(text, "{:>width$}", row_total(row));
+    }
+    let _ = write!(text, "{:>width$} ", "total");
+    for column in 0..count {
+        let _ = write!(text, "{:>width$}", column_total(column));
+    }
+    let _ = writeln!(text, "{all:>width$}");
+}
+
+/// What stands in the cell of two ranks on one node.
+pub(super) const ONE_NODE: &str = "=";
+
+fn pairs(text: &mut String, matrix: &Matrix, marks: bool) {
+    let mut rows: Vec<(&Label, &Label, &Cell)> = matrix.rows().collect();
+    if rows.len() > TOP_PAIRS {
+        let _ = writeln!(text, " the {TOP_PAIRS} busiest of {} pairs", group(rows.len() as u64));
+    }
+    rows.sort_by_key(|(src, dst, cell)| {
+        (
+            std::cmp::Reverse((cell.mpi_bytes.unwrap_or(0), cell.payload_bytes, cell.wire_bytes)),
+            (*src).clone(),
+            (*dst).clone(),
+        )
+    });
+    rows.truncate(TOP_PAIRS);
+    let mut header = vec!["pair", "messages", "MPI bytes", "payload bytes", "wire bytes", "packets"];
+    let numbers = 1..header.len();
+    header.extend(marks.then_some("coverage"));
+    let mut table = columns(&header, numbers);
+    for (src, dst, cell) in rows {
+        let mut row = vec![
+            format!("{} → {}", src.name(), dst.name()),
+            group(cell.messages),
+            cell.mpi_bytes.map_or_else(|| "-".to_owned(), group),
+            group(cell.payload_bytes),
+            group(cell.wire_bytes),
+            group(cell.packets),
+        ];
+        row.extend(marks.then(|| cell.coverage.state.name().to_owned()));
+        table.add_row(row);
+    }
+    let _ = writeln!(text, "{}", table.trim_fmt());
+}
+
+/// What the numbers are, and what is missing from them.
+fn footer(text: &mut String, jobs: &[(Option<u32>, Matrix)], states: &States, style: &Style) {
+    let mut lines = Vec::new();
+    let Some((_, first)) = jobs.first() else { return };
+    if first.by == By::Rank {
+        lines.push(format!(
+            "Messages and MPI bytes are those of the chosen traffic ({}); payload, wire bytes and packets are all traffic of the pair.",
+            first.selection.name()
+        ));
+    }
+    // A heat map has a legend of its own.
+    let has_numbers = |part: &Matrix| part.labels.len() <= MAX_NUMBERED;
+    if jobs.iter().any(|(_, part)| has_numbers(part) && !part.one_node().is_empty()) {
+        lines.push(format!("{ONE_NODE} not on the wire: the two ranks are on the same node."));
+    }
+    if jobs.iter().flat_map(|(_, part)| &part.labels).any(Label::is_unknown) {
+        lines
+            .push("unknown: processes without a rank; `ibscope ranks` lists why, and --rankmap names them.".to_owned());
+    }
+    lines.extend(sentences(states));
+    if !lines.is_empty() {
+        text.push('\n');
+    }
+    for line in lines {
+        let _ = writeln!(text, "{}", wrapped(&line, style.width));
+    }
+    for (job, part) in jobs {
+        let missing = missing(part);
+        if !missing.is_empty() {
+            let of = job.filter(|_| jobs.len() > 1).map(|job| format!(" of job {job}")).unwrap_or_default();
+            let _ = writeln!(text, "\nmissing from the capture{of}:\n  {}", missing.join("\n  "));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! For people at a terminal: the summary of an analysis, the matrix and the timeline.
+
+use crate::analysis::matrix::{Cell, Unit};
+use crate::analysis::timeline::Timeline;
+use std::fmt::Write as _;
+
+mod heat;
+mod lines;
+mod matrix;
+pub(super) mod summary;
+mod summary_lines;
+
+use super::units::{self, Scale, group};
+pub use matrix::matrix_table;
+pub use summary::summary;
+
+/// How tables look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Colours may be used.
+    pub color: bool,
+    /// Columns of the terminal.
+    pub width: usize,
+}
+
+/// Most lines of a timeline.
+const MAX_LINES: usize = 60;
+
+/// Traffic over time, all pairs together: one line per bin, or per group of bins.
+#[must_use]
+pub fn timeline_table(timeline: &Timeline, style: &Style) -> String {
+    let Some((start_ns, end_ns)) = timeline.span_ns() else { return "timeline: no traffic\n".to_owned() };
+    let bins = usize::try_from((end_ns - start_ns) / timeline.bin_ns).unwrap_or(usize::MAX);
+    let group_of = bins.div_ceil(MAX_LINES).max(1);
+    let line_ns = timeline.bin_ns.saturating_mul(group_of as i64);
+    let mut lines = vec![Cell::default(); bins.div_ceil(group_of)];
+    for bin in &timeline.bins {
+        let index = usize::try_from((bin.time_ns - start_ns) / line_ns).unwrap_or(usize::MAX);
+        if let Some(line) = lines.get_mut(index) {
+            line.merge(&bin.cell);
+        }
+    }
+    let seconds = line_ns as f64 / 1e9;
+    let largest = lines.iter().map(|line| line.wire_bytes).max().unwrap_or(0);
+    let rate = Scale::for_table(Unit::WireBytes, (largest as f64 / seconds) as u64);
+    let room = style.width.saturating_sub(58).clamp(10, 60);
+    let mut text = format!(
+        "traffic over time, {} per line, from {}; time in s from the first packet\n{:>14} {:>10} {:>12} {:>14}\n",
+        units::duration(line_ns),
+        units::utc(start_ns),
+        "time [s]",
+        "messages",
+        "packets",
+        format!("wire {}/s", rate.unit()),
+    );
+    for (index, line) in lines.iter().enumerate() {
+        let line_start_ns = start_ns.saturating_add(line_ns.saturating_mul(index as i64));
+        let time = units::seconds_since(timeline.origin_ns, line_start_ns);
+        let bar = (line.wire_bytes as f64 / largest.max(1) as f64 * room as f64).round() as usize;
+        let shown = rate.show((line.wire_bytes as f64 / seconds) as u64);
+        let _ = writeln!(
+            text,
+            "{time:>14} {:>10} {:>12} {shown:>14}  {}",
+            group(line.messages),
+            group(line.packets),
+            "█".repeat(bar)
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! The lines of a summary that say how fast it was, between whom most was sent, how long answers took, and what went wrong.
+
+use super::lines::Lines;
+use crate::analysis::health::total;
+use crate::analysis::latency::{Apart, latencies};
+use crate::analysis::matrix::{Cell, Selection, matrix};
+use crate::analysis::rates::{DEFAULT_WINDOW_NS, WIRE_BYTES, rates};
+use crate::analysis::{By, Label};
+use crate::model::{Histogram, Interval, Profile};
+use crate::render::latency::time;
+use crate::render::units::{bytes, bytes_per_second, counted, duration, group, seconds_since, span};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Pairs that are named.
+const TOP_PAIRS: usize = 3;
+
+/// How fast, over all of the time and at most.
+pub(super) fn rate(lines: &mut Lines, profile: &Profile) {
+    let Ok(rates) = rates(profile, None, None, DEFAULT_WINDOW_NS) else { return };
+    let (sum, peak) = (rates.total.sums[WIRE_BYTES], rates.total.peaks[WIRE_BYTES]);
+    if sum == 0 {
+        return;
+    }
+    lines.put(
+        "rate",
+        &format!(
+            "{} on the wire on average; at most {} over {}, from {} s on",
+            bytes_per_second(rates.mean(sum)),
+            bytes_per_second(rates.peak(peak)),
+            duration(rates.window_ns),
+            seconds_since(rates.origin_ns, peak.start_ns)
+        ),
+    );
+}
+
+/// Between whom most was sent: MPI bytes of ranks, or payload where no library was recognised.
+pub(super) fn busiest(lines: &mut Lines, profile: &Profile) {
+    let has_ranks =
+        profile.connections.iter().any(|connection| connection.stack.is_some()) && !profile.ranks.is_empty();
+    let by = if has_ranks { By::Rank } else { By::Endpoint };
+    let matrix = matrix(profile, by, Selection::All);
+    let value = |cell: &Cell| if has_ranks { cell.mpi_bytes.unwrap_or(0) } else { cell.payload_bytes };
+    // In the order in which they are named.
+    let sent = |(src, dst, cell)| (Reverse(value(cell)), src, dst);
+    let mut pairs: Vec<(Reverse<u64>, &Label, &Label)> =
+        matrix.rows().map(sent).filter(|(Reverse(bytes), ..)| *bytes > 0).collect();
+    let all: u64 = pairs.iter().fold(0, |sum, (Reverse(bytes), ..)| sum.saturating_add(*bytes));
+    let count = pairs.len();
+    if count > TOP_PAIRS {
+        pairs.select_nth_unstable(TOP_PAIRS);
+        pairs.truncate(TOP_PAIRS);
+    }
+    pairs.sort_unstable();
+    let name = |label: &Label| match label {
+        Label::Rank(..) => format!("rank {label}"),
+        _ => label.name(),
+    };
+    let named = pairs.into_iter().map(|(Reverse(sent), src, dst)| {
+        let share = sent as f64 * 100.0 / all.max(1) as f64;
+        format!("{} → {} {} ({share:.0} %)", name(src), name(dst), bytes(sent))
+    });
+    let named: Vec<String> = named.collect();
+    if !named.is_empty() {
+        let what = if has_ranks { "MPI bytes" } else { "payload" };
+        lines.put("busiest", &format!("{}; {} with {what}", named.join(", "), counted(count as u64, "pair")));
+    }
+}
+
+/// How long answers took, and MPI messages.
+pub(super) fn answers(lines: &mut Lines, profile: &Profile) {
+    if !profile.times_read {
+        return;
+    }
+    let mut by_interval: BTreeMap<&str, Histogram> = BTreeMap::new();
+    for (key, times) in latencies(profile, Apart { by: None, sizes: false }) {
+        by_interval.entry(key.interval).or_default().merge(&times);
+    }
+    let shown = [
+        (Interval::Acknowledged, "request to acknowledgement"),
+        (Interval::LastResponse, "request to last response"),
+        (Interval::MpiMessage, "MPI message"),
+    ];
+    let of = |(interval, name): (Interval, &str)| {
+        let times = by_interval.get(interval.name())?;
+        let quantile = |share| time(times.quantile(share) as f64);
+        Some(format!("{name} {} in the median, 99 % within {}", quantile(0.5), quantile(0.99)))
+    };
+    let found: Vec<String> = shown.into_iter().filter_map(of).collect();
+    if !found.is_empty() {
+        lines.put("times", &found.join("; "));
+    }
+}
+
+/// What went wrong, in one line.
+pub(super) fn health(lines: &mut Lines, profile: &Profile) {
+    let total: BTreeMap<&str, u64> = total(profile).into_iter().collect();
+    let of = |name: &str| total.get(name).copied().unwrap_or(0);
+    let coverage = &profile.coverage;
+    let naks: u64 = total.iter().filter(|(name, _)| name.starts_with("nak_")).map(|(_, count)| count).sum();
+    let marks = of("fecn_packets") + of("becn_packets") + of("ecn_ce_packets");
+    let lost = of("lost_requests") + of("lost_responses");
+    let mut found = Vec::new();
+    let mut say = |count: u64, what: String| {
+        if count > 0 {
+            found.push(what);
+        }
+    };
+    let longest = match of("longest_episode_ns") {
+        0 => String::new(),
+        ns => format!(", the longest {}", span(ns)),
+    };
+    say(of("episodes"), format!("{}{longest}", counted(of("episodes"), "go-back-N episode")));
+    say(naks, counted(naks, "NAK"));
+    say(of("rnr_naks"), counted(of("rnr_naks"), "RNR NAK"));
+    say(of("cnp_packets"), counted(of("cnp_packets"), "congestion notification"));
+    say(marks, format!("{} with marks of congestion", counted(marks, "packet")));
+    say(coverage.icrc_bad, counted(coverage.icrc_bad, "wrong ICRC"));
+    say(lost, format!("{} missed by the capture", counted(lost, "packet")));
+    say(coverage.interface_drops, format!("{} dropped by the capturing interface", group(coverage.interface_drops)));
+    let text = if found.is_empty() {
+        "nothing went wrong that the packets show".to_owned()
+    } else {
+        format!("{}; `ibscope health` says where", found.join("; "))
+    };
+    lines.put("health", &text);
+}
