@@ -440,7 +440,9 @@ impl Tracker {
                 key: *key,
                 missing: following.and_then(|following| following.missing.as_deref()).copied().unwrap_or_default(),
                 continuity: self.continuity(id),
-                overflowed: overflowed && !key.is_datagram(),
+                // Datagrams are known by the library's own numbers, where they have some.
+                overflowed: overflowed && !key.is_datagram()
+                    || following.is_some_and(|following| following.envelopes.overflowed()),
                 partners: partners.map(|votes| votes.iter().map(partner).collect()),
                 health,
             }

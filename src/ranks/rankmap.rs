@@ -94,7 +94,7 @@ fn row(fields: &[String], columns: &Columns) -> Result<Option<(Endpoint, RankRow
         return Ok(None);
     }
     let rank =
-        rank.parse().ok().filter(|rank| *rank <= MAX_RANK).ok_or_else(|| format!("{} is no rank", quoted(rank)))?;
+        rank.parse().ok().filter(|rank| *rank < MAX_RANK).ok_or_else(|| format!("{} is no rank", quoted(rank)))?;
     let endpoint: Endpoint = endpoint.parse().map_err(|problem| format!("{} is {problem}", quoted(endpoint)))?;
     let filled = |column: usize| fields.get(column).filter(|text| !text.is_empty());
     let qpn = |text: &String| number(text).ok_or_else(|| format!("{} is no queue pair number", quoted(text)));
