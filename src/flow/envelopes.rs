@@ -191,4 +191,37 @@ mod tests {
         // Of the first one nothing is known any more.
         assert!(!is_repeated(&mut beyond, 0, 3));
     }
+
+    /// A message of MVAPICH2 in a slot of its ring: flag, envelope, data, flag.
+    fn slot(tag: i32, data_bytes: usize) -> Vec<u8> {
+        let mut content = vec![0; 40 + data_bytes];
+        (content[6], content[16]) = (1, 2);
+        content[8..16].copy_from_slice(&0x5566_1234_5680u64.to_le_bytes());
+        content[20..24].copy_from_slice(&0x2C00_0001i32.to_le_bytes());
+        content[24..28].copy_from_slice(&tag.to_le_bytes());
+        content[28] = 1;
+        content[32..40].copy_from_slice(&(data_bytes as u64).to_le_bytes());
+        content[40..].fill(0x8B);
+        let flag = (content.len() as u64).to_le_bytes();
+        [&flag[..], &content, &flag].concat()
+    }
+
+    #[test]
+    fn an_envelope_of_a_longer_message_is_not_the_next_ones() {
+        let mut envelopes = Envelopes::default();
+        // The library remembers the second one and not the third.
+        for (tag, bytes, remembered) in
+            [(7, MAX_CACHED_BYTES - 1, 7), (8, MAX_CACHED_BYTES, 8), (9, MAX_CACHED_BYTES + 1, 8)]
+        {
+            let payload = slot(tag, bytes as usize);
+            let length = payload.len() as u16;
+            let number = (crate::model::Kind::Data, ibscope_parsers::Psn::new(0), false);
+            let opcode = (ibscope_parsers::ib::Opcode(0x0A), 0);
+            let marks = crate::model::Marks::default();
+            let packet = PacketRecord::new(0, opcode, number, marks, 30, length.into(), 0, (length, length));
+            let head = envelopes.first(&packet, &payload);
+            assert!(matches!(head, First::Known(Head { form: Form::Mvapich2, .. })), "{head:?}");
+            assert_eq!(envelopes.cached().map(|identity| identity.tag), Some(remembered));
+        }
+    }
 }

@@ -459,7 +459,8 @@ impl Tracker {
         let datagrams = envelopes.and_then(Envelopes::missing_datagrams);
         Continuity {
             missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests)),
-            uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets,
+            uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets
+                || numbered && connection.ledgers[0].jumps(),
             first_psn: connection.first.filter(|_| numbered).map(|number| number as u32 & MSN_MASK),
             asked_packets: u64::from(connection.asked_packets),
             last_msn: Some(connection.last_msn).filter(|msn| *msn != NO_MSN),

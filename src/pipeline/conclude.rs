@@ -121,6 +121,8 @@ pub(super) fn conclude(
         return Err(no_infiniband(&coverage));
     }
     notes.extend(bounds.notes());
+    let evicted = settled.connections.iter().filter_map(|own| own.missing.as_deref()).map(|missing| missing.evicted);
+    coverage.messages_evicted += evicted.sum::<u64>();
     notes.extend(left_out::notes(&coverage, cm_lost, options));
     if !options.read_payload {
         notes.push(
@@ -175,7 +177,6 @@ pub(super) fn conclude(
         let Some(missing) = connection.missing.as_deref() else { continue };
         coverage.messages_with_gaps += missing.with_gaps;
         coverage.messages_without_start += missing.without_start;
-        coverage.messages_evicted += missing.evicted;
         // What looks like MPI and is not believed has lost no MPI message.
         if identified.detection.form(&connection.key).is_some() {
             coverage.mpi_incomplete += missing.mpi_incomplete;
