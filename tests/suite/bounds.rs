@@ -1,5 +1,6 @@
 //! What is kept is bounded, and what finds no room is counted and said by every command that shows numbers it belongs to.
 
+use crate::health::without;
 use crate::runs;
 use crate::runs::decompressed;
 use crate::tools::{Blocks, ibscope, sample, samples_folder};
@@ -257,28 +258,39 @@ fn messages_given_up_are_said_where_single_messages_are_shown() {
     }
 }
 
+/// Messages of two packets of which the last was not captured.
+#[test]
+fn messages_with_holes_beyond_those_that_stay_open_are_said_by_every_command() {
+    /// `MAX_RUNS` of `flow/assembly.rs`.
+    const KEPT: usize = 32;
+    let folder = tempfile::tempdir().expect("folder");
+    let (capture, place) = (folder.path().join("holes.pcap"), folder.path().join("holes.ibp"));
+    let (capture, place) = (capture.to_str().expect("path"), place.to_str().expect("path"));
+    let note = "messages given up because too many were open at a time: 1. ";
+    for (open, given_up) in [(KEPT, false), (KEPT + 1, true)] {
+        let mut wire = Wire::new();
+        let (mut there, mut back) = Queue::pair((3, 0x100), (4, 0x200));
+        (0..open).for_each(|_| there.send(&mut wire, &data(5000)));
+        back.ack(&mut wire, &there);
+        let file = fs::read(wire.file()).expect("capture");
+        fs::write(capture, without(&file, &(0..open).map(|message| 2 * message + 1).collect())).expect("capture");
+        assert_eq!(told(&["analyze", "-o", place, capture]).contains(note), given_up);
+        for command in [&["summary"][..], &["matrix"], &["timeline"], &["health"]] {
+            assert_eq!(told(&[command, &[place]].concat()).contains(note), given_up, "{command:?}");
+        }
+    }
+}
+
 /// Connections whose messages are of no library.
 #[test]
 fn queue_pairs_without_a_rank_beyond_those_that_are_listed_are_counted_and_said() {
     /// `MAX_UNASSIGNED`.
     const KEPT: u32 = 1 << 16;
     let mut wire = Wire::new();
-    let mut add = |wire: &mut Wire, qpn: u32| Queue::new(3, 4, qpn).send(wire, &[1; 8]);
-    (0..KEPT).for_each(|qpn| add(&mut wire, 0x100 + qpn));
-    let found = profile(&[wire.file()]);
-    assert_eq!(found.unassigned.len(), KEPT as usize);
-    let is_said = |found: &Profile| found.notes.iter().any(|note| note.contains("queue pairs have no rank; the first"));
-    assert!(!is_said(&found), "{:?}", found.notes);
-    add(&mut wire, 0x100 + KEPT);
-    let folder = tempfile::tempdir().expect("folder");
-    let place = folder.path().join("many.ibp");
-    let place = place.to_str().expect("path");
-    let note = "65537 queue pairs have no rank; the first 65536 of them are listed";
+    (0..=KEPT).for_each(|qpn| Queue::new(3, 4, 0x100 + qpn).send(&mut wire, &[1; 8]));
     let capture = wire.file();
-    assert!(told(&["analyze", "--no-times", "-o", place, capture.to_str().expect("path")]).contains(note));
-    for command in [&["ranks"][..], &["summary"], &["matrix", "--by", "rank"]] {
-        assert!(told(&[command, &[place]].concat()).contains(note), "{command:?}");
-    }
+    let told = told(&["ranks", "--format", "csv", capture.to_str().expect("path")]);
+    assert!(told.contains("65537 queue pairs have no rank; the first 65536 of them are listed"));
 }
 
 /// Jobs of two ranks, each at two ports of its own.
@@ -286,33 +298,22 @@ fn queue_pairs_without_a_rank_beyond_those_that_are_listed_are_counted_and_said(
 fn of_more_jobs_than_are_compared_all_are_in_doubt() {
     /// `MAX_COMPARED`.
     const COMPARED: u16 = 1 << 10;
-    let jobs = |count: u16| {
+    let options = Options { read_times: false, bin_ns: None, ..Options::default() };
+    for (jobs, state, is_said) in [(3, "complete", false), (COMPARED + 1, "unknown", true)] {
         let mut wire = Wire::new();
-        for job in 0..count {
+        for job in 0..jobs {
             let (mut there, mut back) = Queue::pair((0x10 + 2 * job, 0x100), (0x11 + 2 * job, 0x200));
             greet(&mut wire, &mut there, &mut back);
         }
-        wire
-    };
-    let states =
-        |found: &Profile| -> BTreeSet<&str> { found.connections.iter().map(|row| row.coverage.state.name()).collect() };
-    let few = profile(&[jobs(3).file()]);
-    assert_eq!((few.jobs.len(), states(&few)), (3, BTreeSet::from(["complete"])), "{:?}", few.notes);
-    let mut wire = jobs(COMPARED + 1);
-    let folder = tempfile::tempdir().expect("folder");
-    let place = folder.path().join("jobs.ibp");
-    let place = place.to_str().expect("path");
-    let note = "have the same ranks at other ports at the same time";
-    let capture = wire.file();
-    assert!(told(&["analyze", "--no-times", "-o", place, capture.to_str().expect("path")]).contains(note));
-    for command in [&["ranks"][..], &["summary"], &["matrix", "--by", "rank"]] {
-        assert!(told(&[command, &[place]].concat()).contains(note), "{command:?}");
+        let found = analyze(&[wire.file()], &options, &|_| {}).expect("analysis");
+        let states: BTreeSet<&str> = found.connections.iter().map(|row| row.coverage.state.name()).collect();
+        assert_eq!((found.jobs.len(), states), (usize::from(jobs), BTreeSet::from([state])), "{:?}", found.notes);
+        let note = "have the same ranks at other ports at the same time";
+        assert_eq!(found.notes.iter().any(|own| own.contains(note)), is_said, "{:?}", found.notes);
     }
-    let many = ibscope::profile::read(std::path::Path::new(place)).expect("profile");
-    assert_eq!((many.jobs.len(), states(&many)), (usize::from(COMPARED) + 1, BTreeSet::from(["unknown"])));
 }
 
-/// Messages of UCX whose PSNs begin at 0, with a hole between the first and the last. No acknowledgement says how many there were.
+/// Messages of UCX whose PSNs begin at 0, with a hole between the first and the last.
 #[test]
 fn a_jump_over_more_packets_than_one_hole_leaves_the_coverage_unknown() {
     /// `MAX_HOLE`.
@@ -320,16 +321,40 @@ fn a_jump_over_more_packets_than_one_hole_leaves_the_coverage_unknown() {
     for (hole, expected) in [(HOLE, ("incomplete", u64::from(HOLE))), (HOLE + 1, ("unknown", 0))] {
         let mut wire = Wire::new();
         let (mut there, mut back) = Queue::pair((0x11, 0x100), (0x12, 0x200));
-        for part in 0..2 {
-            for _ in 0..5 {
-                there.send(&mut wire, &eager(0, 3));
-                back.send(&mut wire, &eager(1, 3));
-            }
-            there.psn += if part == 0 { hole } else { 0 };
-        }
+        (0..10).for_each(|_| greet(&mut wire, &mut there, &mut back));
+        there.psn += hole;
+        (0..10).for_each(|_| greet(&mut wire, &mut there, &mut back));
         let found = profile(&[wire.file()]);
         let row = found.connections.iter().find(|row| row.dest_qp.value() == 0x200).expect("a connection");
         assert_eq!((row.coverage.state.name(), row.coverage.missing_packets), expected, "{:?}", found.notes);
+    }
+}
+
+/// `ob1` {tag u8, 0, credits u16}, then type and flags, context u16 @6, rank u32 @8, tag i32 @12, number u16 @16: one message on each communicator.
+#[test]
+fn messages_on_more_communicators_than_are_tracked_leave_the_coverage_unknown() {
+    /// `MAX_NUMBERED`.
+    const KEPT: u16 = 64;
+    let message = |rank: u8, context: u16, number: u16| {
+        let mut payload = vec![0x41, 0, 0, 0, 0x41, 0];
+        payload.extend(context.to_le_bytes());
+        payload.extend([rank, 0, 0, 0, 7, 0, 0, 0]);
+        payload.extend(number.to_le_bytes());
+        [payload, data(40)].concat()
+    };
+    for (communicators, state) in [(KEPT, "complete"), (KEPT + 1, "unknown")] {
+        let mut wire = Wire::new();
+        let (mut there, mut back) = Queue::pair((0x11, 0x100), (0x12, 0x200));
+        let on_world = (1..=20).map(|number| (0, number));
+        for (context, number) in on_world.chain((1..communicators).map(|context| (context, 1))) {
+            there.send(&mut wire, &message(0, context, number));
+            back.ack(&mut wire, &there);
+            back.send(&mut wire, &message(1, context, number));
+            there.ack(&mut wire, &back);
+        }
+        let found = profile(&[wire.file()]);
+        let states: Vec<&str> = found.connections.iter().map(|row| row.coverage.state.name()).collect();
+        assert_eq!(states, [state; 2], "{communicators}: {:?}", found.notes);
     }
 }
 
@@ -436,16 +461,28 @@ fn reads_of_unknown_length_beyond_those_that_are_remembered_are_no_loss() {
     }
 }
 
-/// Files of sources below a folder.
-fn sources(folder: &Path, found: &mut Vec<String>) {
+/// Sources below a folder: path and text.
+fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(folder).expect("folder") {
         let path = entry.expect("entry").path();
         if path.is_dir() {
             sources(&path, found);
         } else if path.extension().is_some_and(|ending| ending == "rs") {
-            found.push(fs::read_to_string(path).expect("source"));
+            let text = fs::read_to_string(&path).expect("source");
+            found.push((path.to_str().expect("path").to_owned(), text));
         }
     }
+}
+
+/// What stands in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The rows of the tables of bounds, by column.
+fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
 }
 
 /// Each constant that bounds what is kept of a capture has a row that says what happens beyond it.
@@ -456,18 +493,24 @@ fn every_bound_stands_in_the_table_of_bounds() {
     for folder in ["align", "decode", "flow", "model", "pipeline", "ranks", "reduce"] {
         sources(&root.join("src").join(folder), &mut files);
     }
-    let is_bound = |name: &&str| ["MAX_", "MOST_"].iter().any(|start| name.starts_with(start));
-    let named =
-        files.iter().flat_map(|file| file.lines()).filter_map(|line| line.split_once("const ")?.1.split_once(": "));
-    let bounds: BTreeSet<&str> = named.map(|(name, _)| name).filter(is_bound).collect();
+    let is_bound = |name: &str| ["MAX_", "MOST_"].iter().any(|start| name.starts_with(start));
+    let mut bounds = BTreeSet::new();
+    for (path, file) in &files {
+        let place = path.rsplit_once("/src/").expect("a source").1;
+        let named = file.lines().filter_map(|line| line.split_once("const ")?.1.split_once(": "));
+        bounds.extend(named.map(|(name, _)| name).filter(|name| is_bound(name)).map(|name| (place, name)));
+    }
     let text = fs::read_to_string(root.join("docs/bounds.md")).expect("docs/bounds.md");
-    let cells = text.lines().filter(|line| line.starts_with("| `")).filter_map(|line| line.split('|').nth(1));
-    let listed: BTreeSet<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).filter(is_bound).collect();
-    assert!(bounds.len() > 50, "{bounds:?}");
+    let mut listed = BTreeSet::new();
+    for row in rows(&text) {
+        let place = quoted(row[1]).next().unwrap_or_default();
+        listed.extend(quoted(row[0]).filter(|name| is_bound(name)).map(|name| (place, name)));
+    }
+    assert!(bounds.len() > 60, "{bounds:?}");
     assert_eq!(bounds, listed);
 }
 
-/// Each row of bounds names tests that there are, in the module that it names, or says why no input can reach the bound.
+/// Each row names tests that there are, in the module that it names.
 #[test]
 fn every_test_that_the_table_of_bounds_names_exists() {
     let root = samples_folder().parent().expect("root").to_owned();
@@ -476,13 +519,20 @@ fn every_test_that_the_table_of_bounds_names_exists() {
     for folder in ["src", "tests/suite"] {
         sources(&root.join(folder), &mut files);
     }
-    for row in text.lines().filter(|line| line.starts_with("| `")) {
-        let last = row.trim_end_matches('|').rsplit('|').next().expect("a column").trim();
-        let tests: Vec<&str> = last.split('`').skip(1).step_by(2).collect();
-        assert!(!tests.is_empty() || last.starts_with("none: "), "no test: {row}");
+    let mut count = 0;
+    for row in rows(&text) {
+        let tests: Vec<&str> = quoted(row[4]).collect();
+        assert!(!tests.is_empty(), "no test: {row:?}");
         for test in tests {
-            let function = format!("fn {}(", test.rsplit("::").next().expect("a name"));
-            assert!(files.iter().any(|file| file.contains(&function)), "docs/bounds.md names `{test}`");
+            let (module, function) = test.rsplit_once("::").expect("a module");
+            let module = module.trim_end_matches("::tests").replace("::", "/");
+            let places = [format!("/{module}.rs"), format!("/{module}/mod.rs"), format!("/{module}/tests.rs")];
+            let is_place = |path: &str| places.iter().any(|place| path.ends_with(place));
+            let function = format!("fn {function}()");
+            let found = files.iter().any(|(path, file)| is_place(path) && file.contains(&function));
+            assert!(found, "docs/bounds.md names the test `{test}`, which does not exist");
+            count += 1;
         }
     }
+    assert!(count > 60, "{count}");
 }
