@@ -182,3 +182,29 @@ fn drop_strangers(packets: &mut Vec<Packet>) {
     });
     *packets = kept.collect();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::ib::Opcode;
+    use ibscope_parsers::{Lid, Qpn};
+
+    /// Three packets in each slice of time, whose sights differ by nothing, but for the first one.
+    fn packets(first_ns: i64) -> Vec<Packet> {
+        let ends = [1, 2].map(|lid| Endpoint::from_lid(Lid(lid)));
+        let key = ConnectionKey::of(ends.into(), Opcode(4), Qpn::new(7), 0);
+        let sight = |time_ns| Sight { time_ns, connection: 0, opcode: Opcode(4), payload_bytes: 0, psn: 0 };
+        let packet =
+            |there_ns| Packet { key, here: sight(0), here_last_ns: 0, there: sight(there_ns), there_last_ns: there_ns };
+        (0..3 * SLICES).map(|number| packet(if number == 0 { first_ns } else { 0 })).collect()
+    }
+
+    #[test]
+    fn sights_farther_apart_than_any_way_are_not_one_packet() {
+        for (apart_ns, dropped) in [(MAX_TRANSIT_NS, 0), (MAX_TRANSIT_NS + 1, 1), (-MAX_TRANSIT_NS - 1, 1)] {
+            let mut packets = packets(apart_ns);
+            drop_strangers(&mut packets);
+            assert_eq!(packets.len(), 3 * SLICES - dropped);
+        }
+    }
+}

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Packets that are kept of all inputs together, and of each input at least and at most.
 const ROOM: usize = 1 << 19;
 const LEAST_ROOM: usize = 1 << 12;
-const MOST_ROOM: usize = 1 << 16;
+pub(super) const MOST_ROOM: usize = 1 << 16;
 /// A sampled input may begin before its first sampled packet, by less than this share of its length.
 const START_SHARE: i64 = 16;
 /// Packets that two files of one capture point have in common while they overlap: all but those whose records a cut of the

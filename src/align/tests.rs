@@ -66,3 +66,49 @@ fn clocks_far_apart_are_held_against_each_other() {
     let row = aligned.rows[1].as_ref().expect("a clock");
     assert!(row.offset_ns.abs_diff(ahead_ns) <= row.uncertainty_ns && row.uncertainty_ns < 2000, "{row:?}");
 }
+
+/// The same packets over twenty minutes at both ports. The second clock is ahead by so much, and set forward by a step in the
+/// middle: no line fits it better than to within the step, less what the ways take.
+fn with_step(ahead_ns: i64, step_ns: i64) -> Aligned {
+    const PACKETS: u32 = 9000;
+    let sent_ns = |number: u32| i64::from(number) * 134_000_001;
+    let clock_ns = |number: u32| ahead_ns + if number < PACKETS / 2 { 0 } else { step_ns };
+    let here = sights(
+        (0..PACKETS).map(|number| (number, sent_ns(number))),
+        (0..PACKETS).map(|number| (number, sent_ns(number) + 20_000)),
+    );
+    let there = sights(
+        (0..PACKETS).map(|number| (number, sent_ns(number) + 500 + clock_ns(number))),
+        (0..PACKETS).map(|number| (number, sent_ns(number) + 20_000 - 500 + clock_ns(number))),
+    );
+    align(vec![here, there], &["one".to_owned(), "other".to_owned()], &[], "")
+}
+
+#[test]
+fn uneven_clocks_are_found_up_to_a_bound_and_refused_beyond() {
+    let is_found = |ahead_ns, step_ns| {
+        let aligned = with_step(ahead_ns, step_ns);
+        let row = aligned.rows[1].as_ref();
+        assert_eq!(aligned.unclear.len(), usize::from(row.is_none()));
+        assert!(row.is_none_or(|row| !row.is_even), "{row:?}");
+        assert_eq!(aligned.clocks[1].is_some(), row.is_some());
+        row.is_some()
+    };
+    // 600 s apart, of which the step takes its half at either side.
+    let most_ns = MAX_APART_NS as i64;
+    assert!(is_found(most_ns - 1_000_000, 100_000) && !is_found(most_ns + 1, 100_000));
+    // A line in the middle of a step of 1 ms and the ways of 500 ns to both sides is 1 ms off.
+    let most_ns = MOST_UNEVEN_NS as i64;
+    assert!(is_found(60_000_000_000, most_ns) && !is_found(60_000_000_000, most_ns + 2000));
+}
+
+/// A sample holds so many packets of one input, and of more those with the smallest hashes.
+#[test]
+fn packets_beyond_the_room_of_a_sample_leave_those_below_a_limit() {
+    for packets in [sights::MOST_ROOM as u32, sights::MOST_ROOM as u32 + 1] {
+        let drawing = sights((0..packets).map(|number| (number, i64::from(number))), std::iter::empty()).finish(None);
+        let is_whole = packets as usize == sights::MOST_ROOM;
+        assert_eq!((drawing.sights.len(), drawing.limit == u64::MAX), (sights::MOST_ROOM, is_whole));
+        assert!(drawing.sights.iter().all(|(hash, _)| *hash < drawing.limit));
+    }
+}

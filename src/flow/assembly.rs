@@ -388,6 +388,21 @@ mod tests {
         assert_eq!(assembly.runs.len(), MAX_RUNS);
     }
 
+    /// A First and a Last of which so many bytes are kept in all.
+    #[test]
+    fn no_more_than_so_many_bytes_of_a_message_are_kept() {
+        for bytes in [MAX_KEPT_BYTES, MAX_KEPT_BYTES + 1] {
+            let payload = vec![7; bytes - 1];
+            let mut assembly = Assembly::default();
+            let first = Transport::new(&packet(FIRST, 10, MTU_BYTES), None, None);
+            assembly.packet(&packet(FIRST, 10, MTU_BYTES), &payload, 10, Some(first), true, None);
+            let last = assembly.packet(&packet(LAST, 11, 1), &[9], 11, None, true, None).expect("complete");
+            assert_eq!(last.kept.len(), MAX_KEPT_BYTES);
+            assert_eq!(last.kept.last(), Some(if bytes > MAX_KEPT_BYTES { &7 } else { &9 }));
+            assert_eq!(last.payload_bytes, u64::from(MTU_BYTES) + 1);
+        }
+    }
+
     proptest! {
         /// Messages of any length, their packets in any order within a window: each comes out once, with its bytes.
         #[test]

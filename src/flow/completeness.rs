@@ -168,7 +168,8 @@ impl Tracker {
         let mut gaps = region(&requests);
         // What was acknowledged beyond the last that was seen. A READ of unknown span may be what reaches so far.
         let seen_upto = requests.last().map_or(limit, |last| last.1.max(from));
-        let is_guessed = health.data.as_ref().is_some_and(|data| !data.guessed.is_empty());
+        let is_unsure = health.data.as_ref().is_some_and(|data| data.is_unsure);
+        let is_guessed = is_unsure || health.data.as_ref().is_some_and(|data| !data.guessed.is_empty());
         if !is_guessed && (1..=MAX_HOLE).contains(&limit.saturating_sub(seen_upto)) {
             gaps.push((seen_upto, limit));
         }
@@ -178,11 +179,12 @@ impl Tracker {
             let unanswered = (end - start).cast_unsigned() - answered;
             // What was answered with data was asked for: by one READ for each first response, or one whose first response is missing too.
             let before = |number: i64| starts.partition_point(|start| *start < number) as u64;
-            let reads = (before(end) - before(start)).max(answered.min(1));
+            let begun = before(end) - before(start);
+            let reads = if is_unsure { begun } else { begun.max(answered.min(1)) };
             // What was not is a request each; or a response whose request is missing as well.
             loss.requests += reads + unanswered;
             loss.at_least += reads + unanswered;
-            loss.at_most += reads + 2 * unanswered;
+            loss.at_most += begun.max(answered.min(1)) + 2 * unanswered;
         }
         for &(start, end) in health.data.iter().flat_map(|data| &data.asked) {
             let (start, end) = (start.max(from), end.min(limit));

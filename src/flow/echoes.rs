@@ -46,3 +46,47 @@ impl Echoes {
         &self.ballot
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::Lid;
+
+    const ANSWERING: u32 = 1 << 20;
+
+    fn ends() -> (Endpoint, Endpoint) {
+        (Endpoint::from_lid(Lid(1)), Endpoint::from_lid(Lid(2)))
+    }
+
+    fn answer(echoes: &mut Echoes, number: u64) {
+        let (src, dst) = ends();
+        echoes.answer((dst, src), Name::Request(number), ANSWERING);
+    }
+
+    #[test]
+    fn requests_beyond_those_that_may_wait_take_the_place_of_all() {
+        let waiting = |requests: u64| {
+            let mut echoes = Echoes::default();
+            (0..requests).for_each(|number| echoes.request(ends(), Name::Request(number), number as u32));
+            (0..requests).for_each(|number| answer(&mut echoes, number));
+            echoes.ballot().votes(ANSWERING).iter().map(|(_, votes)| u64::from(*votes)).sum::<u64>()
+        };
+        // Each answer votes once, or finds nothing.
+        let most = MAX_WAITING as u64;
+        assert!(waiting(most) >= most / 16);
+        assert_eq!(waiting(most + 1), 1);
+    }
+
+    #[test]
+    fn connections_of_one_request_number_are_bounded() {
+        for connections in [MAX_NAMESAKES as u32, MAX_NAMESAKES as u32 + 1] {
+            let mut echoes = Echoes::default();
+            (0..connections).for_each(|connection| echoes.request(ends(), Name::Request(7), connection));
+            answer(&mut echoes, 7);
+            let votes: Vec<u32> = echoes.ballot().votes(ANSWERING).iter().map(|(voted, _)| *voted).collect();
+            assert_eq!(votes, (0..MAX_NAMESAKES as u32).collect::<Vec<_>>());
+            // Which of them is meant is open.
+            assert_eq!(echoes.ballot().partner(ANSWERING), None);
+        }
+    }
+}

@@ -5,7 +5,8 @@ use crate::model::PacketRecord;
 use ibscope_parsers::ib::{ExtHeaders, Reth, Service};
 use ibscope_parsers::mpi::{self, Carrier, Form, Head, Identity, Matching, Part, Payload};
 
-/// UCX endpoints whose datagram numbers are remembered per pair of UD queue pairs.
+/// UCX endpoints whose datagram numbers are remembered per pair of UD queue pairs: two interfaces have one or a few. Beyond
+/// that the oldest is forgotten, and a datagram of it that comes again counts as new.
 const MAX_UD_ENDPOINTS: usize = 16;
 /// UCX numbers the datagrams of an endpoint from 1 on (`UCT_UD_INITIAL_PSN`).
 const FIRST_DATAGRAM: u16 = 1;
@@ -27,6 +28,10 @@ pub(super) struct Envelopes {
 struct Seldom {
     /// UCX repeats datagrams under new PSNs: its own numbers, by receiver endpoint.
     datagrams: Vec<(u32, Ledger)>,
+    /// Datagrams to endpoints that were forgotten that their numbers show to be missing.
+    missing_before: u64,
+    /// Endpoints were forgotten.
+    forgets: bool,
     /// The lowest of these numbers, to whatever endpoint.
     lowest: Option<u16>,
     /// Envelope of the last small message.
@@ -96,7 +101,14 @@ impl Envelopes {
     /// Datagrams that UCX's own numbers show to be missing, from the first that was seen on; `None` without such numbers.
     pub(super) fn missing_datagrams(&self) -> Option<u64> {
         let seldom = self.seldom.as_ref().filter(|seldom| !seldom.datagrams.is_empty())?;
-        Some(seldom.datagrams.iter().map(|(_, ledger)| ledger.never_seen()).sum())
+        let known: u64 = seldom.datagrams.iter().map(|(_, ledger)| ledger.never_seen()).sum();
+        Some(seldom.missing_before + known)
+    }
+
+    /// True where datagrams that come again may not be known any more.
+    pub(super) fn overflowed(&self) -> bool {
+        let overflows = |seldom: &Seldom| seldom.forgets || seldom.datagrams.iter().any(|(_, own)| own.overflowed());
+        self.seldom.as_deref().is_some_and(overflows)
     }
 
     /// Datagrams before the first that was seen, by the same numbers.
@@ -107,13 +119,15 @@ impl Envelopes {
 
     fn is_repeated(&mut self, head: &Head) -> bool {
         let Some(datagram) = head.datagram else { return false };
-        let Seldom { datagrams, lowest, .. } = &mut **self.seldom.get_or_insert_default();
+        let Seldom { datagrams, missing_before, forgets, lowest, .. } = &mut **self.seldom.get_or_insert_default();
         *lowest = Some(lowest.map_or(datagram.sequence, |lowest| lowest.min(datagram.sequence)));
         if let Some((_, ledger)) = datagrams.iter_mut().find(|(endpoint, _)| *endpoint == datagram.endpoint) {
             return ledger.note_u16(datagram.sequence) > 1;
         }
         if datagrams.len() == MAX_UD_ENDPOINTS {
-            datagrams.remove(0);
+            let (_, oldest) = datagrams.remove(0);
+            *missing_before += oldest.never_seen();
+            *forgets = true;
         }
         let mut ledger = Ledger::default();
         ledger.note_u16(datagram.sequence);
@@ -144,4 +158,70 @@ pub(super) fn immediate(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<u32
         return None;
     }
     extensions(packet, batch_bytes)?.imm
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::mpi::ucx::Datagram;
+
+    fn is_repeated(envelopes: &mut Envelopes, endpoint: u32, sequence: u16) -> bool {
+        let datagram = Some(Datagram { endpoint, sequence });
+        envelopes.is_repeated(&Head { form: Form::UcxUd, part: Part::Control, datagram })
+    }
+
+    /// Datagrams 1 and 3 to each endpoint: one is missing of each.
+    fn of_endpoints(endpoints: u32) -> Envelopes {
+        let mut envelopes = Envelopes::default();
+        for endpoint in 0..endpoints {
+            assert!([1, 3].iter().all(|sequence| !is_repeated(&mut envelopes, endpoint, *sequence)));
+        }
+        envelopes
+    }
+
+    #[test]
+    fn endpoints_beyond_those_that_are_remembered_are_said() {
+        let most = MAX_UD_ENDPOINTS as u32;
+        let mut at = of_endpoints(most);
+        assert_eq!((at.overflowed(), at.missing_datagrams()), (false, Some(u64::from(most))));
+        assert!((0..most).all(|endpoint| is_repeated(&mut at, endpoint, 3)));
+        let mut beyond = of_endpoints(most + 1);
+        assert_eq!((beyond.overflowed(), beyond.missing_datagrams()), (true, Some(u64::from(most) + 1)));
+        assert!((1..=most).all(|endpoint| is_repeated(&mut beyond, endpoint, 3)));
+        // Of the first one nothing is known any more.
+        assert!(!is_repeated(&mut beyond, 0, 3));
+    }
+
+    /// A message of MVAPICH2 in a slot of its ring: flag, envelope, data, flag.
+    fn slot(tag: i32, data_bytes: usize) -> Vec<u8> {
+        let mut content = vec![0; 40 + data_bytes];
+        (content[6], content[16]) = (1, 2);
+        content[8..16].copy_from_slice(&0x5566_1234_5680u64.to_le_bytes());
+        content[20..24].copy_from_slice(&0x2C00_0001i32.to_le_bytes());
+        content[24..28].copy_from_slice(&tag.to_le_bytes());
+        content[28] = 1;
+        content[32..40].copy_from_slice(&(data_bytes as u64).to_le_bytes());
+        content[40..].fill(0x8B);
+        let flag = (content.len() as u64).to_le_bytes();
+        [&flag[..], &content, &flag].concat()
+    }
+
+    #[test]
+    fn an_envelope_of_a_longer_message_is_not_the_next_ones() {
+        let mut envelopes = Envelopes::default();
+        // The library remembers the second one and not the third.
+        for (tag, bytes, remembered) in
+            [(7, MAX_CACHED_BYTES - 1, 7), (8, MAX_CACHED_BYTES, 8), (9, MAX_CACHED_BYTES + 1, 8)]
+        {
+            let payload = slot(tag, bytes as usize);
+            let length = payload.len() as u16;
+            let number = (crate::model::Kind::Data, ibscope_parsers::Psn::new(0), false);
+            let opcode = (ibscope_parsers::ib::Opcode(0x0A), 0);
+            let marks = crate::model::Marks::default();
+            let packet = PacketRecord::new(0, opcode, number, marks, 30, length.into(), 0, (length, length));
+            let head = envelopes.first(&packet, &payload);
+            assert!(matches!(head, First::Known(Head { form: Form::Mvapich2, .. })), "{head:?}");
+            assert_eq!(envelopes.cached().map(|identity| identity.tag), Some(remembered));
+        }
+    }
 }

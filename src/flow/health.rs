@@ -20,7 +20,8 @@ const RECENT: usize = 32;
 const SPARSE: usize = 32;
 /// Requests for data that wait to be held against the responses; `completeness` is asked to do so before.
 const MAX_ASKED: usize = 128;
-/// READ requests whose number of responses is not known yet.
+/// READ requests whose number of responses is not known yet. Of further ones it stays unknown, so responses that no request
+/// asks for prove no lost request.
 const MAX_GUESSED: usize = 64;
 /// First responses to requests that wait to be held against the requests.
 const MAX_STARTS: usize = 512;
@@ -70,6 +71,8 @@ pub(super) struct Data {
     pub(super) starts: Vec<i64>,
     /// READ requests, with their length, that were seen before the path MTU was known.
     pub(super) guessed: Vec<(i64, u32)>,
+    /// There were more of them.
+    pub(super) is_unsure: bool,
 }
 
 impl Default for Data {
@@ -82,6 +85,7 @@ impl Default for Data {
             asked: Vec::new(),
             starts: Vec::new(),
             guessed: Vec::new(),
+            is_unsure: false,
         }
     }
 }
@@ -298,12 +302,12 @@ impl Health {
     /// responses is not known.
     pub(super) fn ask(&mut self, number: i64, span: u32, guessed: Option<u32>) {
         self.observed().data_requests += 1;
-        let Data { asked, guessed: all_guessed, .. } = self.data();
+        let Data { asked, guessed: all_guessed, is_unsure, .. } = self.data();
         insert(asked, number, number + i64::from(span.max(1)));
-        if let Some(length_bytes) = guessed
-            && all_guessed.len() < MAX_GUESSED
-        {
-            all_guessed.push((number, length_bytes));
+        match guessed {
+            Some(length_bytes) if all_guessed.len() < MAX_GUESSED => all_guessed.push((number, length_bytes)),
+            Some(_) => *is_unsure = true,
+            None => {}
         }
     }
 

@@ -46,3 +46,46 @@ pub(super) fn introduction(form: Form, packet: Packet<'_>, payload: &[u8]) -> Op
     let to = QueuePair { endpoint: packet.key.dst, qpn: packet.key.dest_qp };
     Some(Introduction { form, from, to, number, world_rank, job, queue_pairs })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ConnectionKey, Kind, Marks, PacketRecord};
+    use ibscope_parsers::ib::Opcode;
+    use ibscope_parsers::{Endpoint, Lid, Psn};
+
+    /// Queue pair of a lane: none of its bytes looks like the length of a list.
+    const fn qpn(lane: u32) -> u32 {
+        0x10_0000 | lane / 32 << 8 | lane % 32
+    }
+
+    /// A request that lists so many queue pairs, six bytes each.
+    fn listing(lanes: u32) -> Vec<u8> {
+        let mut payload = vec![0; 21];
+        (payload[0], payload[1]) = (1, 1);
+        payload.extend([0; 9]);
+        payload.push(0x40);
+        for lane in 0..lanes {
+            let [low, middle, high, _] = qpn(lane).to_le_bytes();
+            payload.extend([4, 0, low, middle, high, if lane + 1 == lanes { 0x80 } else { 0 }]);
+        }
+        payload
+    }
+
+    #[test]
+    fn of_a_longer_address_the_first_queue_pairs_are_kept() {
+        // Byte, id of the worker, and what says that lanes follow.
+        let lanes = (MAX_ADDRESS_BYTES as u32 - 10) / 6;
+        assert_eq!(lanes * 6 + 10, MAX_ADDRESS_BYTES as u32);
+        let ends = [1, 2].map(|lid| Endpoint::from_lid(Lid(lid)));
+        let key = ConnectionKey::of(ends.into(), Opcode(4), Qpn::new(7), 0);
+        let number = (Kind::Data, Psn::new(0), false);
+        let record = PacketRecord::new(0, (Opcode(4), 0), number, Marks::default(), 30, 0, 0, (0, 0));
+        for listed in [lanes, lanes + 1] {
+            let packet = Packet { key: &key, record: &record };
+            let wireup = wireup(Form::UcxVerbs, packet, &listing(listed)).expect("a wire-up message");
+            let kept: Vec<u32> = ucx_wireup::lanes(&wireup.address).map(|lane| lane.qpn.value()).collect();
+            assert_eq!((wireup.address.len(), kept), (MAX_ADDRESS_BYTES, (0..lanes).map(qpn).collect()));
+        }
+    }
+}

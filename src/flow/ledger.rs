@@ -13,13 +13,15 @@
 use ibscope_parsers::Psn;
 use smallvec::SmallVec;
 
-/// Most runs that are kept per ledger. A packet older than all of them counts as new.
+/// Most runs that are kept per ledger, with room for the three that one packet can add. A packet older than all of them counts
+/// as new.
 const MAX_RUNS: u8 = 128;
 /// Most runs of a ledger of ACKs that many others stand beside: coalesced ones leave a hole each, and copies at a sink lag by a few.
 const FEW_RUNS: u8 = 32;
 /// Connections of a tracker that are many.
 const MANY_CONNECTIONS: usize = 1 << 8;
-/// Most numbers that are taken for one hole. A jump over more is a new connection on an old queue pair number.
+/// Most numbers that are taken for one hole. A jump over more may be a new connection on an old queue pair number, or packets
+/// that were lost: which of them is unknown.
 pub(super) const MAX_HOLE: i64 = 1 << 16;
 
 /// Counts per PSN, unwrapped from `BITS` bits to 64.
@@ -33,6 +35,8 @@ pub(super) struct Ledger {
     room: u8,
     /// Runs were forgotten.
     forgets: bool,
+    /// Behind one of them was a jump.
+    forgets_jump: bool,
     /// Numbers between runs that were forgotten.
     forgotten_holes: u32,
 }
@@ -99,7 +103,7 @@ pub(super) struct Entry {
 
 impl Default for Ledger {
     fn default() -> Self {
-        Self { runs: SmallVec::new(), high: 0, room: MAX_RUNS, forgets: false, forgotten_holes: 0 }
+        Self { runs: SmallVec::new(), high: 0, room: MAX_RUNS, forgets: false, forgets_jump: false, forgotten_holes: 0 }
     }
 }
 
@@ -169,11 +173,20 @@ impl Ledger {
         u64::from(self.forgotten_holes) + self.holes(self.runs.len())
     }
 
+    /// True where numbers jump by more than is taken for one hole.
+    pub(super) fn jumps(&self) -> bool {
+        self.forgets_jump || self.between(self.runs.len()).any(|hole| hole > MAX_HOLE)
+    }
+
     /// Numbers between the first runs.
     fn holes(&self, runs: usize) -> u64 {
-        let ends = self.runs().take(runs).map(|(_, end)| end);
-        let between = ends.zip(self.runs().skip(1)).map(|(end, (start, _))| start - end).take(runs.saturating_sub(1));
-        between.filter(|hole| *hole <= MAX_HOLE).map(i64::cast_unsigned).sum()
+        self.between(runs).filter(|hole| *hole <= MAX_HOLE).map(i64::cast_unsigned).sum()
+    }
+
+    /// How many numbers lie between each of the first runs and the next.
+    fn between(&self, runs: usize) -> impl Iterator<Item = i64> + '_ {
+        let ends = self.runs().map(|(_, end)| end);
+        ends.zip(self.runs().skip(1)).map(|(end, (start, _))| start - end).take(runs.saturating_sub(1))
     }
 
     #[inline]
@@ -298,6 +311,8 @@ impl Ledger {
             let forgotten = self.forgotten_runs();
             let holes = u32::try_from(self.holes(forgotten + 1)).unwrap_or(u32::MAX);
             self.forgets = true;
+            let has_jump = self.between(forgotten + 1).any(|hole| hole > MAX_HOLE);
+            self.forgets_jump |= has_jump;
             self.forgotten_holes = self.forgotten_holes.saturating_add(holes);
             self.runs.drain(..forgotten);
         }
@@ -380,6 +395,50 @@ mod tests {
         assert!(ledger.runs.capacity() <= most);
         assert_eq!(ledger.note(Psn::new(20 * u32::from(MAX_RUNS) - 2), 1).occurrence, 3);
         assert_eq!(ledger.note(Psn::new(0), 1).occurrence, 1);
+    }
+
+    #[test]
+    fn a_hole_more_than_there_is_room_for_forgets() {
+        // A packet may add three runs, and there is room for these.
+        let runs = u32::from(MAX_RUNS) - 2;
+        let noted = |holes: u32| {
+            let mut ledger = Ledger::default();
+            (0..holes).for_each(|index| _ = ledger.note(Psn::new(index * 2), 1));
+            ledger
+        };
+        let (at, beyond) = (noted(runs), noted(runs + 1));
+        assert_eq!((at.overflowed(), beyond.overflowed()), (false, true));
+        assert_eq!([at.never_seen(), beyond.never_seen()], [u64::from(runs) - 1, u64::from(runs)]);
+    }
+
+    #[test]
+    fn the_longest_run_and_the_next_packet_are_both_known() {
+        let most = Run::MAX_LENGTH as u32;
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.note(Psn::new(0), most).occurrence, 1);
+        assert_eq!(ledger.runs.len(), 1);
+        assert_eq!(ledger.note(Psn::new(most), 1), Entry { number: most.into(), occurrence: 1 });
+        assert_eq!((ledger.runs.len(), ledger.never_seen()), (2, 0));
+        assert_eq!(ledger.note(Psn::new(most), 1).occurrence, 2);
+        assert_eq!(ledger.note(Psn::new(most - 1), 1).occurrence, 2);
+        // A span beyond the largest is cut: no request has as many packets.
+        assert_eq!(Ledger::default().note(Psn::new(0), u32::MAX).occurrence, 1);
+    }
+
+    /// A hole of the largest size is missing packets, and of one more it is unknown what it is: said, whether it is forgotten or not.
+    #[test]
+    fn a_jump_over_more_than_a_hole_is_said() {
+        for (hole, missing) in [(MAX_HOLE, MAX_HOLE as u64), (MAX_HOLE + 1, 0)] {
+            let mut ledger = Ledger::default();
+            ledger.note(Psn::new(0), 1);
+            ledger.note(Psn::new(1 + hole as u32), 1);
+            assert_eq!((ledger.never_seen(), ledger.jumps()), (missing, hole > MAX_HOLE));
+            let start = 1 + hole as u32;
+            let holes = u32::from(MAX_RUNS);
+            (1..=holes).for_each(|index| _ = ledger.note(Psn::new(start + index * 2), 1));
+            assert!(ledger.overflowed());
+            assert_eq!((ledger.never_seen(), ledger.jumps()), (missing + u64::from(holes), hole > MAX_HOLE));
+        }
     }
 
     /// Every fourth packet is acknowledged, and each ACK stands twice, the copies some ACKs later.

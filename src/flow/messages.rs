@@ -25,9 +25,11 @@ const MAX_OPEN: usize = 1 << 12;
 const MAX_OPEN_FOR_TIMES: usize = 1 << 10;
 /// Names, and pieces of memory, that a message may have: a receiver may grant a long message piece by piece.
 const MAX_GRANTS: usize = 64;
-/// Messages that may have the same name between two endpoints: one of each process.
+/// Messages that may have the same name between two endpoints: one of each process. Of more none is meant, but by its own
+/// connection.
 const MAX_NAMESAKES: usize = 64;
-/// Pieces of memory that are looked at for one address; overlapping ones belong to several messages.
+/// Pieces of memory that are looked at for one address; overlapping ones belong to several messages. Of more a READ is that
+/// of a message whose envelope came over its own connection, or of none.
 const MAX_OVERLAPPING: usize = 64;
 /// READ requests that may be open between two endpoints in one direction: 16 per queue pair is what devices allow.
 const MAX_READS: usize = 1 << 10;
@@ -302,7 +304,8 @@ impl Messages {
         // A number is used again when its message is done, whether the end of that was captured or not.
         namesakes.retain(|other| self.open.get(other).is_some_and(|other| other.raw.connection != connection));
         let Some(open) = self.open.get_mut(&id) else { return };
-        if open.names.len() < MAX_GRANTS && namesakes.len() < MAX_NAMESAKES {
+        // The one beyond the bound shows that it was reached.
+        if open.names.len() < MAX_GRANTS && namesakes.len() <= MAX_NAMESAKES {
             open.names.push(name);
             namesakes.push(id);
         }
@@ -312,7 +315,8 @@ impl Messages {
     fn named(&self, pair: Pair, name: Name, connection: Option<u32>) -> Option<u64> {
         let namesakes = self.names.get(&(pair, name))?;
         let own = |id: &&u64| self.open.get(id).is_some_and(|open| Some(open.raw.connection) == connection);
-        namesakes.iter().find(own).or_else(|| namesakes.first()).copied()
+        let oldest = || namesakes.first().filter(|_| namesakes.len() <= MAX_NAMESAKES);
+        namesakes.iter().find(own).or_else(oldest).copied()
     }
 
     fn grant(
@@ -446,15 +450,18 @@ impl Messages {
         likely: impl Fn(u32) -> Option<u32>,
     ) -> Option<u64> {
         let open = &self.open;
-        let memory = self.memory.get_mut(&pair)?.range_mut(..=(address, u64::MAX)).rev().take(MAX_OVERLAPPING);
-        let covering = memory.into_iter().filter(|(_, memory)| address < memory.end);
+        let memory = self.memory.get_mut(&pair)?.range_mut(..=(address, u64::MAX)).rev().take(MAX_OVERLAPPING + 1);
+        let covering: Vec<_> = memory.into_iter().filter(|(_, memory)| address < memory.end).collect();
+        let is_crowd = covering.len() > MAX_OVERLAPPING;
+        let is_partner =
+            |message: u64| open.get(&message).and_then(|open| likely(open.raw.connection)) == Some(connection);
+        let covering = covering.into_iter().filter(|((_, message), _)| !is_crowd || is_partner(*message));
         let ((_, message), best) = covering.min_by_key(|((start, message), memory)| {
             let is_asked_for = memory.asked_bytes.saturating_add(bytes) > memory.end - start;
             let open = open.get(message);
-            let is_partner = open.and_then(|open| likely(open.raw.connection)) == Some(connection);
             // Where the READ was not captured, the buffer may be used again before anything has come of it.
             let is_answered = open.is_some_and(|open| open.answered);
-            (is_answered, is_asked_for, !is_partner, *message)
+            (is_answered, is_asked_for, !is_partner(*message), *message)
         })?;
         best.asked_bytes = best.asked_bytes.saturating_add(bytes);
         Some(*message)
@@ -502,5 +509,195 @@ fn raw(connection: u32, message: &Transport) -> RawMessage {
         packets: message.packets,
         times_ns: message.times_ns,
         complete: message.complete,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ConnectionKey, Kind, Marks};
+    use ibscope_parsers::ib::Opcode;
+    use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
+
+    const SEND_ONLY: u8 = 0x04;
+    const READ_REQUEST: u8 = 0x0C;
+    const READ_RESPONSE_ONLY: u8 = 0x10;
+    const PIECE_BYTES: u64 = 100;
+
+    fn pair() -> Pair {
+        (Endpoint::from_lid(Lid(1)), Endpoint::from_lid(Lid(2)))
+    }
+
+    fn record(opcode: u8, psn: u32, (length_bytes, payload_bytes): (u32, u16)) -> PacketRecord {
+        let number = (Kind::Data, Psn::new(psn), false);
+        let opcode = (Opcode(opcode), 0);
+        PacketRecord::new(i64::from(psn), opcode, number, Marks::default(), 30, length_bytes, 0, (payload_bytes, 0))
+    }
+
+    fn transport(part: Part, bytes: u16) -> Transport {
+        let head = Head { form: Form::UcxVerbs, part, datagram: None };
+        Transport::new(&record(SEND_ONLY, 0, (0, bytes)), Some(head), None)
+    }
+
+    /// A ready to send of so many bytes, with memory to READ them from.
+    fn ask(messages: &mut Messages, connection: u32, request: u64, bytes: u64, memory: Option<(u64, u64)>) {
+        let envelope = Envelope { matching: Matching::UcxTag(7), length: Length::Stated(bytes), sequence: None };
+        let start = Start {
+            envelope,
+            protocol: Protocol::Rendezvous,
+            header_bytes: 0,
+            name: Some(Name::Request(request)),
+            memory,
+            done: None,
+        };
+        let message = transport(Part::Start(start), 0);
+        messages.begin(pair(), connection, &message);
+        messages.transport(pair(), (connection, None), &message, &[]);
+    }
+
+    /// The receiver grants a piece of memory under a name of its own.
+    fn grant(messages: &mut Messages, request: u64, piece: u64) {
+        let part = Part::Grant {
+            of: Name::Request(request),
+            receiver: None,
+            memory: Some((piece * PIECE_BYTES, PIECE_BYTES)),
+            done: None,
+        };
+        let (src, dst) = pair();
+        messages.transport((dst, src), (99, None), &transport(part, 0), &[]);
+    }
+
+    /// A WRITE to a piece.
+    fn write(messages: &mut Messages, connection: u32, piece: u64) {
+        let reth = ibscope_parsers::ib::Reth { va: piece * PIECE_BYTES, r_key: 9, dma_len: PIECE_BYTES as u32 };
+        let message = Transport::new(&record(0x0A, 0, (0, PIECE_BYTES as u16)), None, Some(reth));
+        messages.transport(pair(), (connection, None), &message, &[]);
+    }
+
+    fn key(from: Endpoint, to: Endpoint) -> ConnectionKey {
+        ConnectionKey::of((from, to), Opcode(SEND_ONLY), Qpn::new(7), 0)
+    }
+
+    /// The receiver READs from an address; the connection that it answers is its own number with 1000 added.
+    fn read(messages: &mut Messages, connection: u32, psn: u32, address: u64) {
+        let key = key(pair().1, pair().0);
+        let record = record(READ_REQUEST, psn, (PIECE_BYTES as u32, 0));
+        messages.read(connection, Packet { key: &key, record: &record }, address, |own| Some(own + 1000));
+    }
+
+    fn respond(messages: &mut Messages, psn: u32, likely: u32) {
+        let key = key(pair().0, pair().1);
+        let record = record(READ_RESPONSE_ONLY, psn, (0, PIECE_BYTES as u16));
+        messages.read_response(55 + likely, Packet { key: &key, record: &record }, Some(likely));
+    }
+
+    /// All messages, by connection and whether they are complete; none of them is counted twice.
+    fn all(messages: &mut Messages) -> Vec<(u32, bool)> {
+        messages.finish();
+        let mut all: Vec<(u32, bool)> = messages.take().map(|message| (message.connection, message.complete)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn complete(messages: &mut Messages) -> usize {
+        all(messages).iter().filter(|(_, complete)| *complete).count()
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_open_messages_is_given_out_and_counted() {
+        for (depth, times, most) in [(Depth::Messages, false, MAX_OPEN), (Depth::Envelopes, true, MAX_OPEN_FOR_TIMES)] {
+            let mut messages = Messages::new(depth, times);
+            messages.give();
+            (0..most as u32).for_each(|message| ask(&mut messages, message, message.into(), 100, None));
+            assert_eq!((messages.evicted, messages.take().count()), (0, 0));
+            ask(&mut messages, 9999, 9999, 100, None);
+            let given: Vec<(u32, bool)> = messages.take().map(|own| (own.connection, own.complete)).collect();
+            assert_eq!((messages.evicted, given), (1, vec![(0, false)]));
+            assert_eq!(all(&mut messages).len(), most);
+        }
+    }
+
+    /// A message in so many pieces, all of which are written.
+    #[test]
+    fn a_message_of_more_pieces_than_are_kept_is_incomplete() {
+        for (pieces, is_complete) in [(MAX_GRANTS as u64, true), (MAX_GRANTS as u64 + 1, false)] {
+            let mut messages = Messages::new(Depth::Messages, false);
+            ask(&mut messages, 1, 7, pieces * PIECE_BYTES, None);
+            (0..pieces).for_each(|piece| grant(&mut messages, 7, piece));
+            (0..pieces).for_each(|piece| write(&mut messages, 1, piece));
+            assert_eq!(all(&mut messages), [(1, is_complete)]);
+        }
+    }
+
+    /// Messages of one number, one of each process, and then the grant of the oldest without its connection.
+    #[test]
+    fn of_too_many_messages_of_one_name_none_is_guessed() {
+        for (namesakes, granted) in [(MAX_NAMESAKES as u32, 1), (MAX_NAMESAKES as u32 + 1, 0)] {
+            let mut messages = Messages::new(Depth::Messages, false);
+            (0..namesakes).for_each(|connection| ask(&mut messages, connection, 7, PIECE_BYTES, None));
+            grant(&mut messages, 7, 3);
+            write(&mut messages, 0, 3);
+            assert_eq!(complete(&mut messages), granted);
+        }
+        // What says its connection is known of all of them, and of no message beyond.
+        let mut messages = Messages::new(Depth::Messages, false);
+        (0..MAX_NAMESAKES as u32 + 2).for_each(|connection| ask(&mut messages, connection, 7, PIECE_BYTES, None));
+        for connection in 0..MAX_NAMESAKES as u32 + 2 {
+            let data = Part::Data { of: Name::Request(7), header_bytes: 0 };
+            messages.transport(pair(), (connection, None), &transport(data, PIECE_BYTES as u16), &[]);
+        }
+        let last = MAX_NAMESAKES as u32 + 1;
+        assert!(all(&mut messages).into_iter().all(|(connection, complete)| complete == (connection < last)));
+    }
+
+    /// One buffer that goes to so many processes, and the READ of each: of the last ones first.
+    #[test]
+    fn of_too_many_messages_of_one_buffer_a_read_is_of_its_own_or_of_none() {
+        for (processes, complete) in [(MAX_OVERLAPPING as u32, MAX_OVERLAPPING), (MAX_OVERLAPPING as u32 + 1, 64)] {
+            let mut messages = Messages::new(Depth::Messages, false);
+            for own in 0..processes {
+                ask(&mut messages, own, own.into(), PIECE_BYTES, Some((0x1000, PIECE_BYTES)));
+            }
+            // That of the oldest comes first: beyond the bound its memory is not among those that are looked at.
+            for own in 0..processes {
+                read(&mut messages, 1000 + own, own, 0x1000);
+                respond(&mut messages, own, 1000 + own);
+            }
+            let all = all(&mut messages);
+            assert_eq!(all.iter().filter(|(_, complete)| *complete).count(), complete.max(processes as usize));
+        }
+        // Whose connection is not known is taken where all are looked at, and by none where they are not.
+        for (processes, expected) in [(MAX_OVERLAPPING as u32, 1), (MAX_OVERLAPPING as u32 + 1, 0)] {
+            let mut messages = Messages::new(Depth::Messages, false);
+            for own in 0..processes {
+                ask(&mut messages, own, own.into(), PIECE_BYTES, Some((0x1000, PIECE_BYTES)));
+            }
+            read(&mut messages, 7, 0, 0x1000);
+            respond(&mut messages, 0, 7);
+            assert_eq!(complete(&mut messages), expected);
+        }
+    }
+
+    /// So many READs of one message each are under way, and then all are answered.
+    #[test]
+    fn the_oldest_of_too_many_reads_is_given_up_and_counted() {
+        for (depth, times, most) in [(Depth::Messages, false, MAX_READS), (Depth::Envelopes, true, MAX_READS_FOR_TIMES)]
+        {
+            for (reads, evicted) in [(most as u32, 0), (most as u32 + 1, 1)] {
+                let mut messages = Messages::new(depth, times);
+                messages.give();
+                for own in 0..reads {
+                    let memory = Some((u64::from(own) * PIECE_BYTES, PIECE_BYTES));
+                    // More than may be open for times: those are told by the READs alone.
+                    ask(&mut messages, own, own.into(), PIECE_BYTES, memory);
+                    read(&mut messages, 1000 + own, own, u64::from(own) * PIECE_BYTES);
+                }
+                (0..reads).for_each(|own| respond(&mut messages, own, 1000 + own));
+                assert_eq!(messages.evicted, evicted);
+                let all = all(&mut messages);
+                assert_eq!(all[0], (0, evicted == 0));
+                assert!(all.len() == reads as usize && all[1..].iter().all(|(_, complete)| *complete));
+            }
+        }
     }
 }

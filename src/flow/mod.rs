@@ -422,7 +422,9 @@ impl Tracker {
                 key: *key,
                 missing: following.and_then(|following| following.missing.as_deref()).copied().unwrap_or_default(),
                 continuity: self.continuity(id),
-                overflowed: overflowed && !key.is_datagram(),
+                // Datagrams are known by the library's own numbers, where they have some.
+                overflowed: overflowed && !key.is_datagram()
+                    || following.is_some_and(|following| following.envelopes.overflowed()),
                 partners: partners.map(|votes| votes.iter().map(partner).collect()),
                 health,
             }
@@ -439,7 +441,8 @@ impl Tracker {
         let datagrams = envelopes.and_then(Envelopes::missing_datagrams);
         Continuity {
             missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests)),
-            uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets,
+            uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets
+                || numbered && connection.ledgers[0].jumps(),
             first_psn: connection.first.filter(|_| numbered).map(|number| number as u32 & MSN_MASK),
             asked_packets: u64::from(connection.asked_packets),
             last_msn: Some(connection.last_msn).filter(|msn| *msn != NO_MSN),

@@ -806,3 +806,188 @@ pub(super) const fn gcd(a: u64, b: u64) -> u64 {
     }
     a
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Kind, Marks, PacketRecord};
+    use ibscope_parsers::ib::Opcode;
+    use ibscope_parsers::{Lid, Psn, Qpn};
+
+    const QUEUE: u32 = 0;
+    const PATH: u32 = 1;
+    const RING: u64 = 0x5577_0000_0000;
+    const BUFFERS: u64 = 0x7F12_0000_0000;
+    const BUFFER_BYTES: u64 = 1 << 20;
+    const KEY: u32 = 0x1700;
+    /// Room for several receives that are posted together, within a buffer.
+    const PART_BYTES: u64 = 1 << 16;
+
+    fn data_way() -> Direction {
+        (Endpoint::from_lid(Lid(1)), Endpoint::from_lid(Lid(2)))
+    }
+
+    fn buffer(index: u64) -> u64 {
+        BUFFERS + index * BUFFER_BYTES
+    }
+
+    /// A receive of this index from this rank, of so many messages; elements as NCCL 2.20 writes them.
+    fn post(nccl: &mut Nccl, index: u64, rank: u32, (keys, messages): ([u32; 2], u64)) -> Outcome {
+        let element = |part: u64| {
+            let mut bytes = vec![0; 64];
+            bytes[..8].copy_from_slice(&(buffer(index) + part * PART_BYTES).to_le_bytes());
+            bytes[8..12].copy_from_slice(&(PART_BYTES as u32).to_le_bytes());
+            bytes[12..16].copy_from_slice(&keys[0].to_le_bytes());
+            bytes[16..20].copy_from_slice(&keys[1].to_le_bytes());
+            bytes[20..24].copy_from_slice(&(messages as u32).to_le_bytes());
+            bytes[24..28].copy_from_slice(&rank.to_le_bytes());
+            bytes[32..40].copy_from_slice(&index.to_le_bytes());
+            bytes
+        };
+        let payload: Vec<u8> = (0..messages).flat_map(element).collect();
+        let (src, dst) = data_way();
+        let reth = Reth { va: RING + index % 256 * 512, r_key: 1, dma_len: payload.len() as u32 };
+        nccl.clear_to_send((dst, src), QUEUE, &payload, reth).expect("an element")
+    }
+
+    /// A WRITE of one packet over a path; with immediate data it ends a message.
+    fn write(nccl: &mut Nccl, psn: u32, (va, key): (u64, u32), bytes: u16, word: Option<u32>, body: &[u8]) -> Outcome {
+        let opcode = if word.is_some() { 0x0B } else { 0x0A };
+        let number = (Kind::Data, Psn::new(psn), false);
+        let record = PacketRecord::new(0, (Opcode(opcode), 0), number, Marks::default(), 30, 0, 0, (bytes, 0));
+        let reth = Reth { va, r_key: key, dma_len: bytes.into() };
+        let message = Transport { immediate: word, ..Transport::new(&record, None, Some(reth)) };
+        nccl.write(data_way(), PATH, &message, body)
+    }
+
+    /// Of all messages so far: rank and length of those that ended, how many are unknown, and how many are not known to be
+    /// NCCL's.
+    type Sum = (Vec<(Option<u32>, u64)>, usize, usize);
+
+    fn add(sum: &mut Sum, outcome: Outcome) {
+        let rank = |envelope: Envelope| envelope.matching.identity(ibscope_parsers::mpi::TagLayout::OpenMpi);
+        let ended = outcome.ended.into_iter();
+        sum.0.extend(ended.map(|own| (own.envelope.and_then(rank).map(|own| own.rank), own.written.length_bytes)));
+        sum.1 += outcome.unknown.len();
+        sum.2 += outcome.others.len();
+    }
+
+    fn length(index: u64) -> u16 {
+        0x0700 + index as u16
+    }
+
+    /// So many receives of two ranks in turn, and then the messages of all of them.
+    fn receives(count: u64) -> Sum {
+        let (mut nccl, mut sum) = (Nccl::default(), Sum::default());
+        for index in 1..=count {
+            add(&mut sum, post(&mut nccl, index, index as u32 % 2, ([KEY, 0], 1)));
+        }
+        for index in 1..=count {
+            let bytes = length(index);
+            add(&mut sum, write(&mut nccl, index as u32, (buffer(index), KEY), bytes, Some(bytes.into()), &[]));
+        }
+        add(&mut sum, nccl.finish());
+        sum
+    }
+
+    #[test]
+    fn a_message_whose_receive_is_gone_is_unknown() {
+        let most = MAX_RECEIVES as u64;
+        for (count, unknown) in [(most, 0), (most + 1, 1)] {
+            let expected = (1 + unknown..=count).map(|index| (Some(index as u32 % 2), u64::from(length(index))));
+            assert_eq!(receives(count), (expected.collect(), unknown as usize, 0));
+        }
+    }
+
+    /// Where it is not known to whom the memory belongs, messages wait; those that find no room are counted as such.
+    #[test]
+    fn messages_of_unknown_memory_beyond_those_that_wait_are_counted() {
+        for count in [MAX_WAITING as u64, MAX_WAITING as u64 + 1] {
+            let (mut nccl, mut sum) = (Nccl::default(), Sum::default());
+            for index in 0..count {
+                add(&mut sum, write(&mut nccl, index as u32, (buffer(index), KEY), length(index), Some(7), &[]));
+            }
+            assert_eq!(sum, (vec![], 0, count as usize - MAX_WAITING));
+            add(&mut sum, nccl.finish());
+            assert_eq!(sum, (vec![], 0, count as usize));
+        }
+    }
+
+    /// Empty messages do not show how lengths are to be read; one with data then shows it for those that still wait.
+    #[test]
+    fn messages_beyond_those_that_wait_for_their_length_are_unknown() {
+        for (count, unknown) in [(MAX_WAITING as u64, 0), (MAX_WAITING as u64 + 1, 1)] {
+            let (mut nccl, mut sum) = (Nccl::default(), Sum::default());
+            add(&mut sum, post(&mut nccl, 1, 3, ([KEY, 0], 1)));
+            (0..count).for_each(|index| add(&mut sum, write(&mut nccl, index as u32, (0, KEY), 0, Some(0), &[])));
+            assert_eq!(sum, (vec![], unknown, 0));
+            let bytes = length(1);
+            add(&mut sum, write(&mut nccl, count as u32, (buffer(1), KEY), bytes, Some(bytes.into()), &[]));
+            let mut expected = vec![(Some(3), 0); MAX_WAITING];
+            expected.push((Some(3), u64::from(bytes)));
+            assert_eq!(
+                (sum.0.len() + sum.1, sum.1),
+                (count as usize + 1, unknown + usize::from(count as usize == MAX_WAITING) * 0)
+            );
+            assert_eq!(sum.0, expected);
+        }
+    }
+
+    /// Messages that were received together: a WRITE each, and one with all lengths. With a WRITE too many it is not known which is which,
+    /// and the lengths still stand in the last one.
+    #[test]
+    fn writes_beyond_those_of_one_message_are_not_taken_for_it() {
+        for writes in [MAX_CHAIN as u64, MAX_CHAIN as u64 + 1] {
+            let (mut nccl, mut sum) = (Nccl::default(), Sum::default());
+            add(&mut sum, post(&mut nccl, 1, 3, ([KEY, 0], MAX_CHAIN as u64)));
+            let lengths: Vec<u32> = (0..MAX_CHAIN as u32).map(|part| 100 + part).collect();
+            for part in 0..writes {
+                let at = part.min(MAX_CHAIN as u64 - 1);
+                let bytes = lengths[at as usize] as u16;
+                add(&mut sum, write(&mut nccl, part as u32, (buffer(1) + at * PART_BYTES, KEY), bytes, None, &[]));
+            }
+            let body: Vec<u8> = lengths.iter().flat_map(|bytes| bytes.to_le_bytes()).collect();
+            add(&mut sum, write(&mut nccl, writes as u32, (RING, KEY), body.len() as u16, Some(0), &body));
+            add(&mut sum, nccl.finish());
+            let expected: Vec<(Option<u32>, u64)> = lengths.iter().map(|bytes| (Some(3), u64::from(*bytes))).collect();
+            assert_eq!(sum, (expected, 0, 0), "{writes}");
+        }
+    }
+
+    /// Every receive has memory of its own key, and the messages come when all receives are gone.
+    #[test]
+    fn memory_beyond_the_keys_that_are_remembered_is_of_no_known_process() {
+        for (keys, others) in [(MAX_KEYS as u64, 0), (MAX_KEYS as u64 + 1, 1)] {
+            let (mut nccl, mut sum) = (Nccl::default(), Sum::default());
+            for index in 1..=keys + MAX_RECEIVES as u64 {
+                let key = KEY + index.min(keys) as u32;
+                add(&mut sum, post(&mut nccl, index, 3, ([key, 0], 1)));
+            }
+            add(&mut sum, write(&mut nccl, 0, (buffer(0), KEY + keys as u32), 700, Some(700), &[]));
+            // What waits for its length is unknown in the end.
+            add(&mut sum, nccl.finish());
+            assert_eq!(sum, (vec![], 1 - others, others));
+        }
+    }
+
+    #[test]
+    fn evidence_of_a_queue_and_of_a_path_is_bounded() {
+        let key = |(src, dst): Direction| ConnectionKey::of((src, dst), Opcode(4), Qpn::new(7), 0);
+        let (src, dst) = data_way();
+        for count in [MAX_EVIDENCE as u64, MAX_EVIDENCE as u64 + 1] {
+            let mut nccl = Nccl::default();
+            (1..=count).for_each(|index| _ = post(&mut nccl, index, 3, ([KEY, KEY + 1], 1)));
+            // To memory that no receive names.
+            for index in 1..=count {
+                write(&mut nccl, index as u32, (buffer(1000 + index), KEY), 8, Some(8), &[]);
+            }
+            let queues = nccl.queues(&[key((dst, src)), key((src, dst))]);
+            let expected: Vec<(u64, u64)> =
+                (1..=MAX_EVIDENCE as u64).map(|index| (buffer(index), PART_BYTES)).collect();
+            assert_eq!((queues.len(), &queues[0].memory), (1, &expected));
+            let unplaced: Vec<u64> = queues[0].paths[0].unplaced.iter().map(|(address, _)| *address).collect();
+            let expected: Vec<u64> = (1..=MAX_EVIDENCE as u64).map(|index| buffer(1000 + index)).collect();
+            assert_eq!(unplaced, expected);
+        }
+    }
+}

@@ -381,4 +381,15 @@ mod tests {
         );
         assert_eq!([role(0, 0), role(3, 2), role(2, 3)], [Role::Unclear; 3]);
     }
+
+    /// Two queues of one connection, and others between other ports with the same keys.
+    #[test]
+    fn of_too_many_queues_with_the_same_keys_none_is_joined() {
+        for (alike, expected) in [(MAX_ALIKE as u16, 2), (MAX_ALIKE as u16 + 1, 0)] {
+            let others = (2..alike).map(|other| queue(100 + other, 5000 + other, 1, other.into(), &[0x20]));
+            let queues: Vec<CtsQueue> =
+                [queue(18, 17, 1, 0, &[0x20]), queue(34, 33, 2, 0, &[0x20])].into_iter().chain(others).collect();
+            assert_eq!(same(&queues).len(), expected);
+        }
+    }
 }

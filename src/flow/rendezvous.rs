@@ -18,9 +18,10 @@ use std::collections::BTreeMap;
 
 /// Rendezvous that are followed per tracker; beyond that the oldest is forgotten.
 const MAX_FOLLOWED: usize = 1 << 10;
-/// Messages of which the same may be said between two endpoints: one of each process.
+/// Messages of which the same may be said between two endpoints: one of each process. Of more none is meant, but by its own
+/// connection.
 const MAX_NAMESAKES: usize = 64;
-/// Pieces that one message may be granted in.
+/// Pieces that one message may be granted in: of one with more it is not known when it is done, so its times are not measured.
 const MAX_PIECES: usize = 64;
 
 /// Who says it, to whom, of what.
@@ -153,7 +154,8 @@ impl Rendezvous {
         let saying = (src, dst, name);
         let Some(namesakes) = self.awaited.get(&saying) else { return };
         let own = |id: &&u64| self.followed.get(id).is_some_and(|own| likely.contains(&Some(own.connection)));
-        let Some(id) = namesakes.iter().find(own).or_else(|| namesakes.first()).copied() else { return };
+        let oldest = || namesakes.first().filter(|_| namesakes.len() <= MAX_NAMESAKES);
+        let Some(id) = namesakes.iter().find(own).or_else(oldest).copied() else { return };
         self.unexpect(id, &saying);
         let Some(followed) = self.followed.get_mut(&id) else { return };
         followed.awaited.retain(|awaited| *awaited != saying);
@@ -174,9 +176,12 @@ impl Rendezvous {
         stale.into_iter().for_each(|other| self.forget(other));
         let Some(followed) = self.followed.get_mut(&id) else { return };
         let namesakes = self.awaited.entry(saying).or_default();
-        if followed.awaited.len() < MAX_PIECES && namesakes.len() < MAX_NAMESAKES {
+        // The one beyond the bound shows that it was reached.
+        if followed.awaited.len() < MAX_PIECES && namesakes.len() <= MAX_NAMESAKES {
             followed.awaited.push(saying);
             namesakes.push(id);
+        } else {
+            self.forget(id);
         }
     }
 
@@ -192,5 +197,95 @@ impl Rendezvous {
     fn forget(&mut self, id: u64) {
         let Some(followed) = self.followed.remove(&id) else { return };
         followed.awaited.iter().for_each(|saying| self.unexpect(id, saying));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Moved;
+    use ibscope_parsers::Lid;
+    use ibscope_parsers::mpi::{Form, Matching, Protocol};
+
+    fn ends() -> (Endpoint, Endpoint) {
+        (Endpoint::from_lid(Lid(1)), Endpoint::from_lid(Lid(2)))
+    }
+
+    fn begin(rendezvous: &mut Rendezvous, id: u64, done: Option<Name>) {
+        let claim = Claim::of(Form::Ob1, Matching::UcxTag(7));
+        rendezvous.begin(id, ends(), (id as u32, 10), claim, done);
+    }
+
+    /// Its data came from 20 to 30.
+    fn end(rendezvous: &mut Rendezvous, id: u64) {
+        rendezvous.data(id, (20, 30));
+        let message = RawMessage {
+            connection: id as u32,
+            psn: 0,
+            mpi: Some((Form::Ob1, Matching::UcxTag(7), Protocol::Rendezvous)),
+            moved: Moved::Write,
+            length_bytes: Some(100),
+            wire_bytes: 0,
+            packets: 0,
+            times_ns: (10, 30),
+            complete: true,
+        };
+        rendezvous.end(id, &message);
+    }
+
+    /// Phases by how they are called.
+    fn phases(rendezvous: &Rendezvous, interval: Interval) -> Vec<(u32, i64)> {
+        let own = rendezvous.phases.iter().filter(|phase| phase.begun.key.interval == interval);
+        own.map(|phase| (phase.begun.connection, phase.to_ns)).collect()
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_rendezvous_is_not_measured() {
+        for (count, first) in [(MAX_FOLLOWED as u64, 0), (MAX_FOLLOWED as u64 + 1, 1)] {
+            let mut rendezvous = Rendezvous::default();
+            (0..count).for_each(|id| begin(&mut rendezvous, id, None));
+            (0..count).for_each(|id| end(&mut rendezvous, id));
+            let measured = phases(&rendezvous, Interval::RendezvousData);
+            assert_eq!((measured.len(), measured[0]), (MAX_FOLLOWED, (first, 30)));
+        }
+    }
+
+    /// The last piece is done last: of a message with more pieces than are kept its end is not known.
+    #[test]
+    fn a_message_of_too_many_pieces_is_not_measured() {
+        for (pieces, expected) in
+            [(MAX_PIECES as u64, vec![(1, 1000 + MAX_PIECES as i64)]), (MAX_PIECES as u64 + 1, vec![])]
+        {
+            let mut rendezvous = Rendezvous::default();
+            begin(&mut rendezvous, 1, None);
+            let (src, dst) = ends();
+            (1..=pieces).for_each(|piece| rendezvous.grant(1, (src, dst), Some(Name::Fragment(piece))));
+            end(&mut rendezvous, 1);
+            for piece in 1..=pieces {
+                rendezvous.done((src, dst), Name::Fragment(piece), [None; 2], 1000 + piece as i64);
+            }
+            assert_eq!(phases(&rendezvous, Interval::RendezvousCompletion), expected);
+        }
+    }
+
+    /// What is said of one of too many with the same name, without its connection, is said of none of them.
+    #[test]
+    fn of_too_many_messages_of_one_name_none_is_guessed() {
+        let (src, dst) = ends();
+        for (namesakes, guessed) in [(MAX_NAMESAKES as u64, 1), (MAX_NAMESAKES as u64 + 1, 0)] {
+            let mut rendezvous = Rendezvous::default();
+            (0..namesakes).for_each(|id| begin(&mut rendezvous, id, Some(Name::Request(7))));
+            (0..namesakes).for_each(|id| end(&mut rendezvous, id));
+            rendezvous.done((dst, src), Name::Request(7), [None; 2], 40);
+            assert_eq!(phases(&rendezvous, Interval::RendezvousCompletion).len(), guessed);
+            rendezvous.phases.clear();
+            // Of the others each is told by its connection.
+            for id in guessed as u64..namesakes {
+                rendezvous.done((dst, src), Name::Request(7), [Some(id as u32), None], 1000 + id as i64);
+            }
+            let expected: Vec<(u32, i64)> =
+                (guessed as u64..namesakes).map(|id| (id as u32, 1000 + id as i64)).collect();
+            assert_eq!(phases(&rendezvous, Interval::RendezvousCompletion), expected);
+        }
     }
 }

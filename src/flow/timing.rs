@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 
 /// Messages of a connection that may wait for an answer.
 const MAX_WAITING: usize = 1 << 8;
-/// Answers that may wait until it is known what they answer.
+/// Answers that may wait until it is known what they answer. Beyond that the requests before are not measured: a later answer
+/// would show too long a time.
 const MAX_HELD: usize = 1 << 8;
 /// What is kept at first, and at most, for the second sight of packets. Only a capture of two ports needs more, and asks for it.
 const FIRST_ROOM: u16 = 16;
@@ -43,7 +44,11 @@ pub(super) struct Clock {
 }
 
 #[derive(Debug, Default)]
-struct Held(Vec<Answer>);
+struct Held {
+    answers: Vec<Answer>,
+    /// There were more of them.
+    overflowed: bool,
+}
 
 /// First sights by number, and when they were.
 #[derive(Debug, Default)]
@@ -115,17 +120,23 @@ impl Tracker {
         let answer = Answer { psn: packet.psn(), kind: AnswerKind::of(packet), time_ns: packet.time_ns, sight };
         let held = &mut self.clocks[id as usize].held;
         let Some(partner) = self.pairing.partner(id) else {
-            let Held(held) = &mut **held.get_or_insert_default();
-            if held.len() < MAX_HELD {
-                held.push(answer);
+            let Held { answers, overflowed } = &mut **held.get_or_insert_default();
+            if answers.len() < MAX_HELD {
+                answers.push(answer);
+            } else {
+                *overflowed = true;
             }
             return;
         };
         let held = held.take();
         let clock = &mut self.clocks[partner as usize];
-        for answer in held.iter().flat_map(|held| &held.0).chain([&answer]) {
+        for answer in held.iter().flat_map(|held| &held.answers) {
             clock.answer(partner, answer, timings);
         }
+        if held.is_some_and(|held| held.overflowed) {
+            clock.forget();
+        }
+        clock.answer(partner, &answer, timings);
     }
 
     /// A request or response that is seen for the first or second time, for the time between the two.
@@ -242,6 +253,12 @@ impl Clock {
         self.waiting.insert(self.waiting.len() - later, request);
     }
 
+    /// What answers its requests so far is not known: none of them is measured.
+    fn forget(&mut self) {
+        self.waiting.clear();
+        self.answered.clear();
+    }
+
     /// A request or response is seen for the first time.
     pub(super) fn first_sight(&mut self, turn: Turn, number: i64, time_ns: i64) {
         let room = usize::from(self.room);
@@ -334,6 +351,89 @@ impl Clock {
             self.answered.drain(..excess);
         } else if timings.len() == before {
             self.room = (self.room * 2).min(MAX_ROOM);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Depth;
+    use super::*;
+    use crate::model::{ConnectionKey, Kind, Marks};
+    use ibscope_parsers::ib::Opcode;
+    use ibscope_parsers::{Endpoint, Lid, Qpn};
+
+    const SEND_ONLY: u8 = 0x04;
+    const ACK: u8 = 0x11;
+
+    fn packet(opcode: u8, psn: u32, time_ns: i64) -> PacketRecord {
+        let number = (Kind::Data, Psn::new(psn), true);
+        PacketRecord::new(time_ns, (Opcode(opcode), 0), number, Marks::default(), 30, 0, 0, (0, 0))
+    }
+
+    /// A clock with so many SENDs that wait, one each nanosecond.
+    fn asked(requests: u32) -> Clock {
+        let mut clock = Clock::new(MAX_ROOM);
+        (0..requests).for_each(|psn| clock.asks(&packet(SEND_ONLY, psn, psn.into()), Verb::Send, 8));
+        clock
+    }
+
+    fn answer(psn: u32, time_ns: i64) -> Answer {
+        Answer { psn: Psn::new(psn), kind: AnswerKind::Acknowledge, time_ns, sight: 0 }
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_requests_is_not_measured() {
+        for requests in [MAX_WAITING as u32, MAX_WAITING as u32 + 1] {
+            let mut timings = Vec::new();
+            asked(requests).answer(0, &answer(requests - 1, 1000), &mut timings);
+            let mut took: Vec<u64> = timings.iter().map(|timing| timing.ns).collect();
+            took.sort_unstable();
+            let first = requests - MAX_WAITING as u32;
+            assert_eq!(took, (first..requests).rev().map(|psn| 1000 - u64::from(psn)).collect::<Vec<_>>());
+        }
+    }
+
+    /// Answers are held until votes show whose they are. The last one held acknowledges a request of time 0.
+    #[test]
+    fn answers_beyond_those_that_are_held_give_no_wrong_times() {
+        let ends = [1, 2].map(|lid| Endpoint::from_lid(Lid(lid)));
+        let key =
+            |src: Endpoint, dst: Endpoint, qpn| ConnectionKey::of((src, dst), Opcode(SEND_ONLY), Qpn::new(qpn), 0);
+        let keys = [key(ends[0], ends[1], 7), key(ends[1], ends[0], 8)];
+        for (held, expected) in [(MAX_HELD as i64, vec![500]), (MAX_HELD as i64 + 1, vec![])] {
+            let mut tracker = Tracker::new(Depth::Envelopes, true, false);
+            tracker.connections(&keys, &mut Vec::new());
+            let mut timings = Vec::new();
+            tracker.clocks[0].asks(&packet(SEND_ONLY, 10, 0), Verb::Send, 8);
+            for number in 1..=held {
+                let psn = if number == held { 10 } else { 9 };
+                tracker.time_answer(1, &packet(ACK, psn, 500), 1, &mut timings);
+            }
+            assert_eq!(timings.len(), 0);
+            tracker.pairing.request(&keys[0], 0, 10);
+            tracker.pairing.answer(&keys[1], 1, 10);
+            // Much later: a request that comes now is measured whatever was held.
+            tracker.time_answer(1, &packet(ACK, 10, 90_000), 1, &mut timings);
+            assert_eq!(timings.iter().map(|timing| timing.ns).collect::<Vec<_>>(), expected);
+            tracker.clocks[0].asks(&packet(SEND_ONLY, 11, 100_000), Verb::Send, 8);
+            timings.clear();
+            tracker.time_answer(1, &packet(ACK, 11, 100_300), 1, &mut timings);
+            assert_eq!(timings.iter().map(|timing| timing.ns).collect::<Vec<_>>(), [300]);
+        }
+    }
+
+    #[test]
+    fn second_sights_beyond_the_most_room_are_not_measured() {
+        let most = i64::from(MAX_ROOM);
+        for (packets, first) in [(most, Some(0)), (most + 1, None)] {
+            // Room grows where copies are missed, and no further.
+            let mut clock = Clock::new(MAX_ROOM / 2);
+            assert!((0..3).all(|_| clock.second_sight(Turn::Request, -1).is_none()));
+            assert_eq!(clock.room, MAX_ROOM);
+            (0..packets).for_each(|number| clock.first_sight(Turn::Request, number, number));
+            assert_eq!(clock.second_sight(Turn::Request, 0), first);
+            assert_eq!(clock.second_sight(Turn::Request, 1), Some(1));
         }
     }
 }

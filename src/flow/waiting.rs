@@ -175,6 +175,39 @@ mod tests {
         }
     }
 
+    /// The last connection of those that wait for one PSN is not remembered; an answer then votes for the others alone.
+    #[test]
+    fn connections_that_wait_for_one_psn_are_bounded() {
+        for others in [0, MOST_LISTED as u32] {
+            let mut waiting = Waiting::default();
+            (0..others).for_each(|psn| waiting.add(100 + psn, 0));
+            (0..=MAX_WAITING as u32).for_each(|connection| waiting.add(7, connection));
+            assert_eq!(waiting.of(7).to_vec(), (0..MAX_WAITING as u32).collect::<Vec<_>>());
+        }
+    }
+
+    /// What is in the list is in the map, and the other way round when few are left.
+    #[test]
+    fn a_full_list_becomes_a_map_without_loss() {
+        let mut waiting = Waiting::default();
+        for psn in 0..=MOST_LISTED as u32 {
+            waiting.add(psn, psn % 2);
+            assert_eq!(matches!(waiting, Waiting::Map(_)), psn as usize == MOST_LISTED);
+        }
+        assert!((0..=MOST_LISTED as u32).all(|psn| waiting.of(psn).to_vec() == [psn % 2]));
+    }
+
+    #[test]
+    fn psns_beyond_those_that_can_wait_take_the_place_of_all() {
+        let mut waiting = Waiting::default();
+        (0..MAX_PSNS as u32).for_each(|psn| waiting.add(psn, 7));
+        assert!((0..MAX_PSNS as u32).all(|psn| waiting.of(psn).to_vec() == [7]));
+        waiting.add(MAX_PSNS as u32, 7);
+        // No answer finds a wrong connection: the older requests have none.
+        assert!((0..MAX_PSNS as u32).all(|psn| waiting.of(psn).is_empty()));
+        assert_eq!(waiting.of(MAX_PSNS as u32).to_vec(), [7]);
+    }
+
     #[test]
     fn without_answers_it_stays_bounded() {
         let mut waiting = Waiting::default();

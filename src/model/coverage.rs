@@ -140,19 +140,21 @@ impl Pauses {
     }
 }
 
-/// Senders of pause frames that are told apart: those whose names come first, so that it does not depend on the order in which they are met. A link has two.
+/// Senders of pause frames that are told apart: those whose names come first, so that it does not depend on the order in
+/// which they are met. A link has two.
 const MAX_PAUSE_SENDERS: usize = 1 << 10;
-/// A sender may pause so many classes.
-const CLASSES: usize = 8;
 
 impl Coverage {
     /// Leaves out senders of pause frames beyond those that are told apart, and counts their frames. A broken capture may have any number of them.
     pub fn bound_pauses(&mut self) {
         while self.pause_frames.len() > MAX_PAUSE_SENDERS {
-            self.pause_frames_left_out += self.pause_frames.pop_last().map_or(0, |(_, frames)| frames);
-        }
-        while self.pauses.len() > MAX_PAUSE_SENDERS * CLASSES {
-            self.pauses.pop_last();
+            let Some((sender, frames)) = self.pause_frames.pop_last() else { return };
+            self.pause_frames_left_out += frames;
+            // Its classes stand behind its name, and no other name begins with that.
+            let next = |pauses: &BTreeMap<String, Pauses>| Some(pauses.range(sender.clone()..).next()?.0.clone());
+            while let Some(class) = next(&self.pauses).filter(|class| class.starts_with(&sender)) {
+                self.pauses.remove(&class);
+            }
         }
     }
 
@@ -265,6 +267,24 @@ impl BatchCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A sender may pause so many classes.
+    const CLASSES: usize = 8;
+
+    /// Of a sender that is left out no class is left in the other table.
+    #[test]
+    fn both_tables_of_pauses_leave_out_the_same_senders() {
+        for senders in [MAX_PAUSE_SENDERS, MAX_PAUSE_SENDERS + 1] {
+            let mut coverage = Coverage::default();
+            for sender in 0..senders {
+                coverage.pause_frames.insert(format!("{sender:05} PFC"), 3);
+                coverage.pauses.entry(format!("{sender:05} PFC class 0")).or_default().add(7);
+            }
+            coverage.bound_pauses();
+            assert_eq!((coverage.pause_frames.len(), coverage.pauses.len()), (MAX_PAUSE_SENDERS, MAX_PAUSE_SENDERS));
+            assert_eq!(coverage.pause_frames_left_out, 3 * (senders - MAX_PAUSE_SENDERS) as u64);
+        }
+    }
 
     #[test]
     fn senders_of_pauses_are_bounded_in_any_order() {

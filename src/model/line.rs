@@ -209,4 +209,17 @@ mod tests {
             prop_assert!((whole.bottom(slope) - reduced.bottom(slope)).abs() < 1e-3);
         }
     }
+
+    /// Over a second, a hundredth of a ppm beyond the steepest line is 10 ns: more than transits of 4 ns leave room for.
+    #[test]
+    fn a_clock_steeper_than_any_is_no_line() {
+        let times: Vec<(f64, f64)> = (0..=10).map(|n| (f64::from(n) * 1e8, 4.0)).collect();
+        for (slope, is_line) in [(MAX_SLOPE, true), (MAX_SLOPE + 1e-8, false)] {
+            let clouds = clouds(0.0, slope, &times, &times);
+            let line = clouds.fit().unwrap();
+            assert_eq!(line.margin >= 0.0, is_line, "{line:?}");
+            // What no line fits is as uncertain as it is far off.
+            assert!(is_line || clouds.uncertainty(&line, (0.0, 1e9)) > 1.0);
+        }
+    }
 }

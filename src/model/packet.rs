@@ -229,3 +229,18 @@ pub struct InspectedPacket {
     /// Whether the ICRC fits.
     pub icrc: CrcVerdict,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The largest number of a connection does not touch the opcode beside it.
+    #[test]
+    fn the_last_slot_of_a_batch_comes_back() {
+        let number = (Kind::Multicast, Psn::new(0xFF_FFFF), true);
+        let slot = PacketRecord::MAX_SLOTS - 1;
+        let record = PacketRecord::new(0, (Opcode(0x81), slot), number, Marks::default(), 30, 0, 0, (0, 0));
+        assert_eq!((record.opcode(), record.slot(), record.psn().value()), (Opcode(0x81), slot, 0xFF_FFFF));
+        assert_eq!((record.kind(), record.ack_requested()), (Kind::Multicast, true));
+    }
+}

@@ -118,4 +118,13 @@ mod tests {
         (0..100).for_each(|tag| streams.record(&message(tag, 4, 1), &mut room));
         assert_eq!((streams.iter().count(), room), (3, 0));
     }
+
+    #[test]
+    fn streams_of_a_connection_are_bounded() {
+        for tags in [MOST_OF_CONNECTION, MOST_OF_CONNECTION + 1] {
+            let (mut streams, mut room) = (Streams::default(), usize::MAX);
+            (0..tags as i64).for_each(|tag| streams.record(&message(tag, 4, 1), &mut room));
+            assert_eq!((streams.iter().count(), usize::MAX - room), (MOST_OF_CONNECTION, MOST_OF_CONNECTION));
+        }
+    }
 }

@@ -208,6 +208,14 @@ impl Votes {
         }
     }
 
+    /// True where messages of further communicators than are followed were numbered: whether some of them are missing does not
+    /// show.
+    #[must_use]
+    pub fn lacks_numbers(&self) -> bool {
+        let followed: u64 = self.numbered.iter().map(|(_, numbered)| numbered.messages).sum();
+        self.numbered.len() >= Self::MAX_NUMBERED && followed < self.enveloped[Form::Ob1 as usize]
+    }
+
     fn number(&mut self, context: u32, numbered: Numbered) {
         if let Some(known) = self.numbered.get_mut(&context) {
             known.add(numbered);
@@ -305,8 +313,8 @@ impl AddAssign for Missing {
 pub struct Continuity {
     /// Request packets between the first and the last one that were never seen.
     pub missing_requests: u64,
-    /// READ requests whose length in packets is unknown stand before some of the holes: these may be none. Or an input that
-    /// does not count holds packets before or after those that do.
+    /// READ requests whose length in packets is unknown stand before some of the holes: these may be none. Or PSNs jump so far
+    /// that it is unknown what lies between. Or an input that does not count holds packets before or after those that do.
     pub uncertain: bool,
     /// PSN of the first request.
     pub first_psn: Option<u32>,
@@ -638,5 +646,42 @@ impl AddAssign for Sums {
         self.wire_bytes += other.wire_bytes;
         // It holds the MPI bytes of a bin too.
         self.payload_bytes = self.payload_bytes.saturating_add(other.payload_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::mpi::Length;
+
+    /// A message of `ob1` from a rank, on a communicator.
+    fn start(votes: &mut Votes, rank: u32, context: u32, sequence: u16) {
+        let identity = Identity { rank, context, tag: 7, world: context == 0, collective: false };
+        let envelope =
+            Envelope { matching: Matching::Named(identity), length: Length::Stated(8), sequence: Some(sequence) };
+        votes.start(Form::Ob1, Some(envelope));
+    }
+
+    #[test]
+    fn ranks_beyond_those_that_are_told_apart_are_counted() {
+        for ranks in [Votes::MAX_RANKS as u32, Votes::MAX_RANKS as u32 + 1] {
+            let mut votes = Votes::default();
+            (0..ranks).for_each(|rank| start(&mut votes, rank, 0, 1));
+            let beyond = u64::from(ranks) - Votes::MAX_RANKS as u64;
+            for &layout in readings(Form::Ob1) {
+                assert_eq!(votes.world(Form::Ob1, layout).count(), Votes::MAX_RANKS);
+                assert_eq!(votes.crowded[layout as usize], beyond);
+            }
+        }
+    }
+
+    #[test]
+    fn messages_of_communicators_beyond_those_that_are_followed_are_said() {
+        for communicators in [Votes::MAX_NUMBERED as u32, Votes::MAX_NUMBERED as u32 + 1] {
+            let mut votes = Votes::default();
+            (0..communicators).for_each(|context| start(&mut votes, 0, context, 1));
+            assert_eq!(votes.numbered.len(), Votes::MAX_NUMBERED);
+            assert_eq!(votes.lacks_numbers(), communicators as usize > Votes::MAX_NUMBERED);
+        }
     }
 }

@@ -249,3 +249,33 @@ pub(super) fn add(connections: &mut [Box<ConnectionTotals>], transits: Vec<Trans
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_of_inputs_beyond_those_that_are_named_are_counted() {
+        let input = |number: usize| Input {
+            name: format!("node{number}.pcap"),
+            length_bytes: 0,
+            xxh3_128: String::new(),
+            sha256: None,
+            format: String::new(),
+            pairs_seen_once: 0,
+            pairs_seen_twice: 0,
+            clock: None,
+            interrupted: false,
+            coverage: crate::model::Coverage::default(),
+        };
+        for (unclear, more) in [(MAX_NOTES, None), (MAX_NOTES + 1, Some("the clocks of 1 more pairs"))] {
+            let inputs: Vec<Input> = (0..=unclear).map(input).collect();
+            let unclear = (1..=unclear).map(|second| (0, second, "why")).collect();
+            let notes = notes(&inputs, &Aligned { unclear, ..Aligned::default() }, &[], &Options::default());
+            assert_eq!(notes.len(), MAX_NOTES + usize::from(more.is_some()));
+            let is_named = |(at, note): (usize, &String)| note.contains(&format!("node{}.pcap", at + 1));
+            assert!(notes.iter().take(MAX_NOTES).enumerate().all(is_named), "{notes:?}");
+            assert!(more.is_none_or(|more| notes[MAX_NOTES].starts_with(more)), "{notes:?}");
+        }
+    }
+}

@@ -133,3 +133,59 @@ impl Timeline {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Interval, Sight, SizeClass, Timing, TimingKey, Verb};
+
+    /// Times of a connection: below this, each is a bucket.
+    const OF_CONNECTION: usize = 1 << 11;
+
+    /// Times whose buckets are so many in all.
+    fn with_buckets(buckets: usize) -> Accumulator {
+        let mut sums = Accumulator::new(None, false);
+        sums.grow(buckets.div_ceil(OF_CONNECTION));
+        let key = TimingKey { interval: Interval::Acknowledged, verb: Verb::Send, size: SizeClass::of(8) };
+        for bucket in 0..buckets {
+            let connection = (bucket / OF_CONNECTION) as u32;
+            let ns = (bucket % OF_CONNECTION) as i64;
+            sums.timing(&Timing::between(connection, (key, None), Sight::Any, (0, ns)));
+        }
+        sums
+    }
+
+    fn held(coarseness: u32, sums: &mut Accumulator) -> Bounds {
+        let mut bounds = Bounds { coarseness, ..Bounds::new(&Options::default()) };
+        bounds.hold(&mut [sums]);
+        bounds
+    }
+
+    #[test]
+    fn times_of_more_buckets_than_the_bound_are_coarser_and_said() {
+        for (buckets, coarseness) in [(MANY_BUCKETS, 0), (MANY_BUCKETS + 1, 1)] {
+            let mut sums = with_buckets(buckets);
+            let bounds = held(0, &mut sums);
+            assert_eq!((bounds.coarseness, sums.coarseness()), (coarseness, coarseness));
+            let notes = bounds.notes();
+            assert_eq!(notes.len() as u32, coarseness, "{notes:?}");
+            assert!(notes.iter().all(|note| note.contains("0.1 % instead of 0.05 %")), "{notes:?}");
+            // With a bit less kept, two values from 1024 on share a bucket; the one beyond is alone in its connection.
+            let of_connection = [2048, 1024 + 512][coarseness as usize];
+            let expected = MANY_BUCKETS / OF_CONNECTION * of_connection + (buckets - MANY_BUCKETS);
+            assert_eq!(sums.buckets(Counted::Joined), expected);
+        }
+    }
+
+    /// With two digits left more buckets may stay, and at the coarsest all of them.
+    #[test]
+    fn times_are_not_kept_coarser_than_the_coarsest() {
+        let mut sums = with_buckets(MANY_BUCKETS + 1);
+        assert_eq!(held(TWO_DIGITS, &mut sums).coarseness, TWO_DIGITS);
+        assert_eq!([max_buckets(TWO_DIGITS - 1), max_buckets(TWO_DIGITS)], [MANY_BUCKETS, MOST_BUCKETS]);
+        for (count, is_too_many) in [(MOST_BUCKETS, false), (MOST_BUCKETS + 1, true)] {
+            assert_eq!(exceeds(max_buckets(TWO_DIGITS), |_| count), is_too_many);
+        }
+        assert_eq!(held(MAX_COARSENESS, &mut sums).coarseness, MAX_COARSENESS);
+    }
+}

@@ -38,6 +38,11 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &Options) -> Vec<Stri
             "connections with more holes in their PSNs than are remembered",
             "Packets that came again long after may count as new",
         ),
+        (
+            coverage.messages_evicted,
+            "messages given up because too many were open at a time",
+            "They are incomplete, and their lengths may be in no sum",
+        ),
     ];
     let said = all.into_iter().filter(|(count, ..)| *count > 0);
     said.map(|(count, what, why)| format!("{what}: {count}. {why}")).collect()

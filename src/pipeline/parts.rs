@@ -220,10 +220,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Head, Vec<Part>), Broken> {
     if u32::from_le_bytes(*version) != VERSION {
         return Err(Broken("another version of ibscope wrote it"));
     }
-    let head: Head = serde_json::from_slice(&take(&mut left)?).map_err(|_| NOT_THESE)?;
-    if head.inputs.len() > MAX_INPUTS || head.settings.bin_ns.is_some_and(|bin_ns| bin_ns <= 0) {
-        return Err(NOT_THESE);
-    }
+    let head = possible(serde_json::from_slice(&take(&mut left)?).map_err(|_| NOT_THESE)?)?;
     let mut parts = Vec::new();
     for input in &head.inputs {
         let rest: Rest = decode(&take(&mut left)?)?;
@@ -232,6 +229,12 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Head, Vec<Part>), Broken> {
         parts.push(Part { input: input.clone(), rest, shards: shards.collect::<Result<_, Broken>>()? });
     }
     if left.is_empty() { Ok((head, parts)) } else { Err(Broken("something stands behind its end")) }
+}
+
+/// A head that can be one of an analysis.
+fn possible(head: Head) -> Result<Head, Broken> {
+    let is_possible = head.inputs.len() <= MAX_INPUTS && head.settings.bin_ns.is_none_or(|bin_ns| bin_ns > 0);
+    if is_possible { Ok(head) } else { Err(NOT_THESE) }
 }
 
 /// A shard that can be one of an analysis with these settings.
@@ -388,5 +391,25 @@ mod tests {
             merged += u32::from(merge(std::slice::from_ref(&place), &Options::default()).is_ok());
         }
         assert!(merged > 10, "{merged} of them are profiles");
+    }
+
+    #[test]
+    fn a_head_that_claims_more_inputs_than_any_run_has_is_refused() {
+        let head: Head = serde_json::from_slice(&pieces(&parts())[0]).expect("a head");
+        let with = |inputs: usize| Head { inputs: vec![head.inputs[0].clone(); inputs], ..head.clone() };
+        assert!(possible(with(MAX_INPUTS)).is_ok());
+        assert_eq!(possible(with(MAX_INPUTS + 1)).err(), Some(NOT_THESE));
+    }
+
+    #[test]
+    fn a_piece_that_claims_to_be_compressed_more_than_any_is_refused() {
+        let stored = [7; 10];
+        // The last length that rounds down to the bound, and the next.
+        let most = (MOST_COMPRESSED * stored.len() + MOST_COMPRESSED - 1) as u64;
+        for (length, is_piece) in [(most, true), (most + 1, false)] {
+            let words = [length, stored.len() as u64, xxh3_64(&stored)];
+            let bytes = [words.map(u64::to_le_bytes).as_flattened(), &stored].concat();
+            assert_eq!(cut(&mut bytes.as_slice()).is_ok(), is_piece);
+        }
     }
 }

@@ -88,3 +88,26 @@ impl Readout {
         self.bounds.level(&mut sums.collect::<Vec<_>>());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Sample;
+
+    /// As much as all inputs and shards may remember, no more; and of a shard's messages those with the smallest hashes.
+    #[test]
+    fn messages_beyond_those_that_are_drawn_leave_those_below_a_limit() {
+        for inputs in [1, 2, 3, 256] {
+            assert!(drawn_room(inputs) * inputs * SHARDS <= MAX_DRAWN, "{inputs}");
+        }
+        assert_eq!(drawn_room(256), FEWEST_DRAWN);
+        assert_eq!(drawn_room(257), FEWEST_DRAWN);
+        let room = drawn_room(2) as u64;
+        for messages in [room, room + 1] {
+            let mut sample = Sample::new(drawn_room(2));
+            (0..messages).for_each(|hash| sample.add(hash, ()));
+            let (limit, kept) = sample.finish();
+            assert_eq!((kept.len() as u64, limit), (room, if messages > room { room } else { u64::MAX }));
+        }
+    }
+}

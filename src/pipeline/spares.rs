@@ -26,3 +26,22 @@ impl Spares {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lists that have grown beyond the bound are dropped; what is taken then is empty and as good.
+    #[test]
+    fn lists_with_too_much_room_are_not_kept() {
+        for (room, kept) in [(MOST_ROOM, MOST_ROOM), (MOST_ROOM + 1, 0)] {
+            let spares = Spares::default();
+            let mut lists = spares.take();
+            lists[0].records = Vec::with_capacity(room);
+            assert_eq!(lists[0].records.capacity(), room);
+            spares.give(lists);
+            let again = spares.take();
+            assert_eq!((again.len(), again[0].records.capacity()), (SHARDS, kept));
+        }
+    }
+}

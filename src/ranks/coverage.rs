@@ -286,9 +286,13 @@ fn mark_numbers_missing(
 ) {
     let mut streams: BTreeMap<(JobRank, JobRank, u32), Vec<Numbered>> = BTreeMap::new();
     let mut members: BTreeMap<(JobRank, JobRank), Vec<usize>> = BTreeMap::new();
+    let mut unknown: BTreeSet<(JobRank, JobRank)> = BTreeSet::new();
     for (at, own) in connections.iter().enumerate() {
         let [Some(src), Some(dst)] = ends(own) else { continue };
         members.entry((src, dst)).or_default().push(at);
+        if own.votes().lacks_numbers() {
+            unknown.insert((src, dst));
+        }
         for (context, numbered) in own.votes().numbered.iter() {
             streams.entry((src, dst, *context)).or_default().push(*numbered);
         }
@@ -304,6 +308,9 @@ fn mark_numbers_missing(
         let first = if is_window { first } else { first.min(FIRST_NUMBER) };
         let sent = u64::try_from(last - first + 1).unwrap_or(0);
         *missing.entry((src, dst)).or_default() += sent.saturating_sub(parts.iter().map(|part| part.messages).sum());
+    }
+    for at in unknown.iter().filter_map(|pair| members.get(pair)).flatten() {
+        identified.coverage[*at].state = identified.coverage[*at].state.max(CoverageState::Unknown);
     }
     for (pair, missing) in missing.into_iter().filter(|(_, missing)| *missing > 0) {
         let members = members.get(&pair).map_or(&[][..], Vec::as_slice);

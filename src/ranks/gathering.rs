@@ -155,4 +155,18 @@ mod tests {
         assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (2, 1)]), Some(MAX_COMPARED + 1));
         assert_eq!(gathering.finish().len(), MAX_COMPARED + 1);
     }
+
+    /// Two sets that one component belongs to: one pair is compared.
+    #[test]
+    fn a_component_that_needs_more_comparisons_than_are_left_joins_none() {
+        assert_eq!(Gathering::default().pairs_left, MAX_PAIRS);
+        for (pairs_left, refused) in [(1, None), (0, Some(2))] {
+            let (mut gathering, mut processes) = (Gathering::default(), Processes::default());
+            assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (1, 2)]), None);
+            assert_eq!(add(&mut gathering, &mut processes, [(2, 3), (3, 4)]), None);
+            gathering.pairs_left = pairs_left;
+            assert_eq!(add(&mut gathering, &mut processes, [(1, 2), (2, 3)]), refused);
+            assert_eq!(gathering.finish().len(), if refused.is_none() { 1 } else { 2 });
+        }
+    }
 }

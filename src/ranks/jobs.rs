@@ -347,3 +347,73 @@ fn refused(
     };
     (ends, reason)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::component::{Evidence, Rank};
+    use super::*;
+    use ibscope_parsers::Lid;
+
+    /// Processes with these ranks, each at the port of this number.
+    fn component(processes: &mut Processes, ranks: &[(u32, u16)]) -> (Outline, Component<'static>) {
+        let ends: Vec<(End, u32, Endpoint)> = ranks
+            .iter()
+            .map(|(rank, lid)| (processes.unknown_sender(), *rank, Endpoint::from_lid(Lid(*lid))))
+            .collect();
+        let known = |rank| Rank { rank, agreeing: 3, disagreeing: 0, evidence: Evidence::Envelopes };
+        let component = Component {
+            family: Family::Ucx,
+            layout: TagLayout::OpenMpi,
+            connections: Vec::new(),
+            votes: BTreeMap::new(),
+            ranks: ends.iter().map(|(end, rank, _)| (*end, known(*rank))).collect(),
+            ports: ends.iter().map(|(end, _, port)| (*end, BTreeSet::from([*port]))).collect(),
+            times_ns: (0, 1),
+            release: None,
+        };
+        (Outline::new(&component, &Nodes::new(&BTreeMap::new()), processes), component)
+    }
+
+    /// So many jobs of ranks 0 and 5, which are not whole, each at two ports of its own; and behind them these.
+    fn jobs(count: usize, last: &[&[(u32, u16)]]) -> Vec<(Outline, Vec<Component<'static>>)> {
+        let mut processes = Processes::default();
+        let parts = (0..count - last.len()).map(|job| [(0, 100 + 2 * job as u16), (5, 101 + 2 * job as u16)]);
+        let ranks: Vec<Vec<(u32, u16)>> = parts.map(Vec::from).chain(last.iter().map(|ranks| ranks.to_vec())).collect();
+        let all = ranks.iter().map(|ranks| component(&mut processes, ranks));
+        all.map(|(outline, component)| (outline, vec![component])).collect()
+    }
+
+    #[test]
+    fn jobs_beyond_those_that_are_compared_are_in_doubt() {
+        for (count, in_doubt) in [(MAX_COMPARED, 0), (MAX_COMPARED + 1, MAX_COMPARED + 1)] {
+            let jobs = jobs(count, &[]);
+            assert_eq!(twins(&jobs).len(), in_doubt);
+            let parts = part_of_several(&jobs);
+            assert_eq!((parts.len(), parts.values().all(|others| *others == count)), (in_doubt, true));
+        }
+    }
+
+    /// Ranks 0 and 1 of the one and 2 and 3 of the other are whole together.
+    #[test]
+    fn jobs_beyond_those_that_are_compared_are_not_put_together() {
+        for (count, left) in [(MAX_COMPARED, MAX_COMPARED - 1), (MAX_COMPARED + 1, MAX_COMPARED + 1)] {
+            let mut jobs = jobs(count, &[&[(0, 1), (1, 2)], &[(2, 3), (3, 4)]]);
+            complete(&mut jobs);
+            assert_eq!(jobs.len(), left);
+        }
+    }
+
+    /// The first has a rank at a port in common with the second, which is larger: it may be a part of that.
+    #[test]
+    fn of_more_components_than_are_compared_those_that_touch_a_larger_one_are_unclear() {
+        let mut processes = Processes::default();
+        let mut whole =
+            vec![component(&mut processes, &[(0, 1), (1, 2)]), component(&mut processes, &[(0, 1), (1, 3), (2, 4)])];
+        assert_eq!(rivals(&whole), BTreeSet::new());
+        while whole.len() <= MAX_COMPARED {
+            let lid = 100 + 2 * whole.len() as u16;
+            whole.push(component(&mut processes, &[(0, lid), (1, lid + 1)]));
+        }
+        assert_eq!(rivals(&whole), BTreeSet::from([0]));
+    }
+}

@@ -403,6 +403,22 @@ mod tests {
     use crate::model::{ConnectionKey, Kind};
     use ibscope_parsers::{Endpoint, Qpn};
 
+    /// Queue pairs of one port, of which no message names a rank.
+    #[test]
+    fn queue_pairs_beyond_those_that_are_listed_are_counted() {
+        use super::{MAX_UNASSIGNED, unassigned};
+        for (count, note) in [(MAX_UNASSIGNED, None), (MAX_UNASSIGNED + 1, Some("65537 queue pairs have no rank"))] {
+            let connections: Vec<Box<ConnectionTotals>> =
+                (0..count).map(|number| Box::new(connection(3, 4, 0x100 + number as u32))).collect();
+            let mut identified = super::Identified { job_of: vec![None; count], ..super::Identified::default() };
+            let (paired, nobody) = (super::Pairs::default(), std::collections::BTreeMap::new());
+            let rows = unassigned(&connections, &paired, &nobody, &std::collections::BTreeMap::new(), &mut identified);
+            assert_eq!(rows.len(), MAX_UNASSIGNED);
+            assert_eq!(identified.notes.len(), usize::from(note.is_some()));
+            assert!(note.is_none_or(|note| identified.notes[0].starts_with(note)), "{:?}", identified.notes);
+        }
+    }
+
     /// A reliable connection without any traffic, between LIDs.
     #[expect(clippy::default_trait_access, reason = "the types of so many empty fields say nothing")]
     pub(super) fn connection(src: u16, dst: u16, dest_qp: u32) -> ConnectionTotals {

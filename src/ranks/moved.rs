@@ -271,4 +271,20 @@ mod tests {
         let connected = by_wireup(&[wireup(1, 3), wireup(2, 3)], |own, _| own.qpn == Qpn::new(0x1001));
         assert_eq!(connected.len(), 3);
     }
+
+    /// Connections between queue pairs of the same numbers, of which one begins as the names say.
+    #[test]
+    fn of_too_many_connections_of_the_same_numbers_none_is_taken() {
+        let end = |lid: u16, qpn: u32| QueuePair { endpoint: Endpoint::from_lid(Lid(lid)), qpn: Qpn::new(qpn) };
+        let named: Named = [(end(1, 0x10), 500), (end(2, 0x20), 500)];
+        for (connections, expected) in [(MAX_ALIKE as u16, 1), (MAX_ALIKE as u16 + 1, 0)] {
+            let (mut connected, mut first_psns) = (Connected::default(), FirstPsns::default());
+            for connection in 0..connections {
+                let ends = [end(100 + connection, 0x10), end(5000 + connection, 0x20)];
+                first_psns.extend(ends.map(|end| (end, Some(if connection == 3 { 500 } else { 900 }))));
+                connected.entry(numbers(ends[0], ends[1])).or_default().push(sorted(ends));
+            }
+            assert_eq!(fitting(&named, &connected, &first_psns).len(), expected);
+        }
+    }
 }

@@ -94,7 +94,7 @@ fn row(fields: &[String], columns: &Columns) -> Result<Option<(Endpoint, RankRow
         return Ok(None);
     }
     let rank =
-        rank.parse().ok().filter(|rank| *rank <= MAX_RANK).ok_or_else(|| format!("{} is no rank", quoted(rank)))?;
+        rank.parse().ok().filter(|rank| *rank < MAX_RANK).ok_or_else(|| format!("{} is no rank", quoted(rank)))?;
     let endpoint: Endpoint = endpoint.parse().map_err(|problem| format!("{} is {problem}", quoted(endpoint)))?;
     let filled = |column: usize| fields.get(column).filter(|text| !text.is_empty());
     let qpn = |text: &String| number(text).ok_or_else(|| format!("{} is no queue pair number", quoted(text)));
@@ -278,7 +278,6 @@ mod tests {
             ("0,17\n", 1, "no header"),
             ("rank,endpoint,job\n0,17,1\n", 1, "no header"),
             ("rank,endpoint\nx,17\n", 2, "`x` is no rank"),
-            ("rank,endpoint\n16777217,17\n", 2, "is no rank"),
             ("rank,endpoint\n0,node1\n", 2, "not an endpoint"),
             ("rank,endpoint\n0\n", 2, "fewer than two"),
             ("rank,endpoint\n0,17\n1,17\n", 3, "rank 0 already"),
@@ -413,5 +412,13 @@ mod tests {
         // The other end is of job 1 alone.
         assert_eq!((ranks(0).job, ranks(0).src, ranks(0).dst), (Some(1), Some(0), Some(1)));
         assert_eq!(ranks(3).job, None);
+    }
+
+    #[test]
+    fn a_rank_beyond_the_highest_is_refused() {
+        let highest = MAX_RANK - 1;
+        assert_eq!(parsed(&format!("rank,endpoint\n{highest},17\n"))[0].rank, highest);
+        let error = parse(Path::new("map"), &format!("rank,endpoint\n{MAX_RANK},17\n")).unwrap_err();
+        assert!(error.line == 2 && error.to_string().contains("`16777216` is no rank"), "{error}");
     }
 }

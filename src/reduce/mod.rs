@@ -436,4 +436,25 @@ mod tests {
         let connection = &totals.connections[0];
         assert_eq!((connection.starts(), connection.votes().bare[Form::UcxUd as usize]), (2, 1));
     }
+
+    /// Many connections with a tag for each message. All messages count, with or without a stream.
+    #[test]
+    fn streams_of_all_connections_are_bounded() {
+        use ibscope_parsers::mpi::{Envelope, Length, Matching};
+        const TAGS: usize = 512;
+        for connections in [MAX_STREAMS / TAGS, MAX_STREAMS / TAGS + 1] {
+            let mut sums = Accumulator::new(None, false);
+            sums.grow(connections);
+            for message in 0..connections * TAGS {
+                let matching = Matching::UcxTag(((message % TAGS) as u64) << 40);
+                let envelope = Envelope { matching, length: Length::Stated(8), sequence: None };
+                let message_of = MpiMessage { form: Form::UcxVerbs, envelope, mpi_bytes: 8, time_ns: 0 };
+                sums.message((message / TAGS) as u32, &message_of);
+            }
+            let seen: Vec<_> = sums.partials().iter().filter_map(|partial| partial.mpi.as_ref()).collect();
+            let streams: usize = seen.iter().map(|mpi| mpi.streams.iter().count()).sum();
+            let messages: u64 = seen.iter().flat_map(|mpi| mpi.sums.iter()).map(|(_, sums)| sums.messages).sum();
+            assert_eq!((streams, messages), (MAX_STREAMS, (connections * TAGS) as u64));
+        }
+    }
 }

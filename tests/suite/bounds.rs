@@ -1,5 +1,6 @@
 //! What is kept is bounded, and what finds no room is counted and said by every command that shows numbers it belongs to.
 
+use crate::health::without;
 use crate::runs;
 use crate::runs::decompressed;
 use crate::tools::{Blocks, ibscope, sample, samples_folder};
@@ -190,16 +191,301 @@ fn interfaces_beyond_those_that_are_told_apart_are_counted_and_said() {
     said(&found, "statistics of interfaces beyond those that are told apart", 1);
 }
 
-/// Files of sources below a folder.
-fn sources(folder: &Path, found: &mut Vec<String>) {
+/// A payload that is nothing: no two bytes in a row are equal, and none is small.
+fn data(length_bytes: usize) -> Vec<u8> {
+    (0..length_bytes).map(|at| (at * 37 + 0x8B) as u8 | 0x80).collect()
+}
+
+/// A tag of Open MPI on `MPI_COMM_WORLD`: tag 63-40, rank 39-20, context 19-0.
+fn open_mpi_tag(rank: u64, tag: u64) -> [u8; 8] {
+    (tag << 40 | rank << 20).to_le_bytes()
+}
+
+/// UCX, active message 2: {tag, data}.
+fn eager(rank: u64, tag: u64) -> Vec<u8> {
+    [&[2][..], &open_mpi_tag(rank, tag), &data(40)].concat()
+}
+
+/// UCX, active message 9: {tag, endpoint id, request id, address, size, opcode u8}, then a packed key.
+fn ready_to_send(rank: u64, request: u64) -> Vec<u8> {
+    let words = [0x7F00_0000_1230u64, request, 0x7F12_3456_0000, 100_000].map(u64::to_le_bytes);
+    [&[9][..], &open_mpi_tag(rank, 5), words.as_flattened(), &[0, 0x10, 0, 0, 0, 9, 0x45, 0x23, 1, 0]].concat()
+}
+
+/// Eager messages both ways: these are ranks 0 and 1.
+fn greet(wire: &mut Wire, there: &mut Queue, back: &mut Queue) {
+    for _ in 0..5 {
+        there.send(wire, &eager(0, 3));
+        back.ack(wire, there);
+        back.send(wire, &eager(1, 3));
+        there.ack(wire, back);
+    }
+}
+
+/// What a command says, its notes on one line.
+fn told(arguments: &[&str]) -> String {
+    let ran = ibscope(arguments);
+    assert_eq!(ran.code, 0, "{arguments:?}: {}", ran.stderr);
+    [ran.stdout, ran.stderr].concat().replace('\n', " ")
+}
+
+/// So many rendezvous that are asked for and never go on.
+#[test]
+fn messages_given_up_are_said_where_single_messages_are_shown() {
+    /// `MAX_OPEN`.
+    const KEPT: u64 = 1 << 12;
+    let folder = tempfile::tempdir().expect("folder");
+    let trace = folder.path().join("trace.json");
+    for (open, given_up) in [(KEPT, false), (KEPT + 1, true)] {
+        let mut wire = Wire::new();
+        let (mut there, mut back) = Queue::pair((0x11, 0x100), (0x12, 0x200));
+        greet(&mut wire, &mut there, &mut back);
+        for request in 0..open {
+            there.send(&mut wire, &ready_to_send(0, 0x4000 + request));
+        }
+        back.ack(&mut wire, &there);
+        let capture = wire.file();
+        let capture = capture.to_str().expect("path");
+        let messages = ["messages", "--format", "csv", capture];
+        for arguments in [&messages[..], &["trace", "-o", trace.to_str().expect("path"), capture]] {
+            let told = told(arguments);
+            let note = "messages given up because too many were open at a time: 1. ";
+            assert_eq!(told.contains(note), given_up, "{arguments:?}: {}", &told[told.len().saturating_sub(2000)..]);
+        }
+        let lines = ibscope(messages).stdout.lines().count() as u64;
+        // With the header, and ten that were sent at once.
+        assert_eq!(lines, 1 + 10 + open);
+    }
+}
+
+/// Messages of two packets of which the last was not captured.
+#[test]
+fn messages_with_holes_beyond_those_that_stay_open_are_said_by_every_command() {
+    /// `MAX_RUNS` of `flow/assembly.rs`.
+    const KEPT: usize = 32;
+    let folder = tempfile::tempdir().expect("folder");
+    let (capture, place) = (folder.path().join("holes.pcap"), folder.path().join("holes.ibp"));
+    let (capture, place) = (capture.to_str().expect("path"), place.to_str().expect("path"));
+    let note = "messages given up because too many were open at a time: 1. ";
+    for (open, given_up) in [(KEPT, false), (KEPT + 1, true)] {
+        let mut wire = Wire::new();
+        let (mut there, mut back) = Queue::pair((3, 0x100), (4, 0x200));
+        (0..open).for_each(|_| there.send(&mut wire, &data(5000)));
+        back.ack(&mut wire, &there);
+        let file = fs::read(wire.file()).expect("capture");
+        fs::write(capture, without(&file, &(0..open).map(|message| 2 * message + 1).collect())).expect("capture");
+        assert_eq!(told(&["analyze", "-o", place, capture]).contains(note), given_up);
+        for command in [&["summary"][..], &["matrix"], &["timeline"], &["health"]] {
+            assert_eq!(told(&[command, &[place]].concat()).contains(note), given_up, "{command:?}");
+        }
+    }
+}
+
+/// Connections whose messages are of no library.
+#[test]
+fn queue_pairs_without_a_rank_beyond_those_that_are_listed_are_counted_and_said() {
+    /// `MAX_UNASSIGNED`.
+    const KEPT: u32 = 1 << 16;
+    let mut wire = Wire::new();
+    (0..=KEPT).for_each(|qpn| Queue::new(3, 4, 0x100 + qpn).send(&mut wire, &[1; 8]));
+    let options =
+        Options { read_times: false, read_health: false, read_sizes: false, bin_ns: None, ..Options::default() };
+    let found = analyze(&[wire.file()], &options, &|_| {}).expect("analysis");
+    assert_eq!(found.unassigned.len(), KEPT as usize);
+    let note = "65537 queue pairs have no rank; the first 65536 of them are listed";
+    assert!(found.notes.iter().any(|own| own == note), "{:?}", found.notes);
+}
+
+/// Jobs of two ranks, each at two ports of its own.
+#[test]
+fn of_more_jobs_than_are_compared_all_are_in_doubt() {
+    /// `MAX_COMPARED`.
+    const COMPARED: u16 = 1 << 10;
+    let options = Options { read_times: false, bin_ns: None, ..Options::default() };
+    for (jobs, state, is_said) in [(3, "complete", false), (COMPARED + 1, "unknown", true)] {
+        let mut wire = Wire::new();
+        for job in 0..jobs {
+            let (mut there, mut back) = Queue::pair((0x10 + 2 * job, 0x100), (0x11 + 2 * job, 0x200));
+            greet(&mut wire, &mut there, &mut back);
+        }
+        let found = analyze(&[wire.file()], &options, &|_| {}).expect("analysis");
+        let states: BTreeSet<&str> = found.connections.iter().map(|row| row.coverage.state.name()).collect();
+        assert_eq!((found.jobs.len(), states), (usize::from(jobs), BTreeSet::from([state])), "{:?}", found.notes);
+        let note = "have the same ranks at other ports at the same time";
+        assert_eq!(found.notes.iter().any(|own| own.contains(note)), is_said, "{:?}", found.notes);
+    }
+}
+
+/// Messages of UCX whose PSNs begin at 0, with a hole between the first and the last.
+#[test]
+fn a_jump_over_more_packets_than_one_hole_leaves_the_coverage_unknown() {
+    /// `MAX_HOLE`.
+    const HOLE: u32 = 1 << 16;
+    for (hole, expected) in [(HOLE, ("incomplete", u64::from(HOLE))), (HOLE + 1, ("unknown", 0))] {
+        let mut wire = Wire::new();
+        let (mut there, mut back) = Queue::pair((0x11, 0x100), (0x12, 0x200));
+        (0..10).for_each(|_| greet(&mut wire, &mut there, &mut back));
+        there.psn += hole;
+        (0..10).for_each(|_| greet(&mut wire, &mut there, &mut back));
+        let found = profile(&[wire.file()]);
+        let row = found.connections.iter().find(|row| row.dest_qp.value() == 0x200).expect("a connection");
+        assert_eq!((row.coverage.state.name(), row.coverage.missing_packets), expected, "{:?}", found.notes);
+    }
+}
+
+/// `ob1` {tag u8, 0, credits u16}, then type and flags, context u16 @6, rank u32 @8, tag i32 @12, number u16 @16: one message on each communicator.
+#[test]
+fn messages_on_more_communicators_than_are_tracked_leave_the_coverage_unknown() {
+    /// `MAX_NUMBERED`.
+    const KEPT: u16 = 64;
+    let message = |rank: u8, context: u16, number: u16| {
+        let mut payload = vec![0x41, 0, 0, 0, 0x41, 0];
+        payload.extend(context.to_le_bytes());
+        payload.extend([rank, 0, 0, 0, 7, 0, 0, 0]);
+        payload.extend(number.to_le_bytes());
+        [payload, data(40)].concat()
+    };
+    for (communicators, state) in [(KEPT, "complete"), (KEPT + 1, "unknown")] {
+        let mut wire = Wire::new();
+        let (mut there, mut back) = Queue::pair((0x11, 0x100), (0x12, 0x200));
+        let on_world = (1..=20).map(|number| (0, number));
+        for (context, number) in on_world.chain((1..communicators).map(|context| (context, 1))) {
+            there.send(&mut wire, &message(0, context, number));
+            back.ack(&mut wire, &there);
+            back.send(&mut wire, &message(1, context, number));
+            there.ack(&mut wire, &back);
+        }
+        let found = profile(&[wire.file()]);
+        let states: Vec<&str> = found.connections.iter().map(|row| row.coverage.state.name()).collect();
+        assert_eq!(states, [state; 2], "{communicators}: {:?}", found.notes);
+    }
+}
+
+/// A message of its own tag each: sums are whole, and what has no stream of its own stands in one without tag.
+#[test]
+fn messages_of_more_tags_than_are_kept_count_without_tag() {
+    /// `MOST_OF_CONNECTION`.
+    const KEPT: u64 = 1 << 10;
+    for tags in [KEPT, KEPT + 1] {
+        let mut wire = Wire::new();
+        let (mut there, mut back) = Queue::pair((0x11, 0x100), (0x12, 0x200));
+        greet(&mut wire, &mut there, &mut back);
+        // One stream is that of the greeting.
+        for tag in 1..tags {
+            there.send(&mut wire, &eager(0, 100 + tag));
+        }
+        back.ack(&mut wire, &there);
+        let found = profile(&[wire.file()]);
+        let at = found.connections.iter().position(|row| row.dest_qp.value() == 0x200).expect("a connection") as u32;
+        let own: Vec<_> = found.streams.iter().flatten().filter(|row| row.connection == at).collect();
+        let unnamed: u64 = own.iter().filter(|row| row.envelope.is_none()).map(|row| row.sums.messages).sum();
+        assert_eq!((own.len() as u64, unnamed), (tags, tags - KEPT));
+        assert_eq!(own.iter().map(|row| row.sums.messages).sum::<u64>(), 5 + tags - 1);
+        assert_eq!(found.connections[at as usize].traffic.p2p_messages, 5 + tags - 1);
+    }
+}
+
+/// Datagrams of UCX to endpoints of one queue pair: number 1 of each.
+#[test]
+fn datagrams_of_more_endpoints_than_are_remembered_are_said() {
+    /// `MAX_UD_ENDPOINTS`.
+    const KEPT: u32 = 16;
+    for endpoints in [KEPT, KEPT + 1] {
+        let mut wire = Wire::new();
+        let mut queue = Queue::new(3, 4, 0x41);
+        for endpoint in 0..endpoints {
+            let mut payload = (2 << 27 | 1 << 24 | endpoint).to_le_bytes().to_vec();
+            payload.extend([1, 0, 0, 0]);
+            payload.extend(open_mpi_tag(0, 3));
+            payload.extend(data(40));
+            queue.datagram(&mut wire, 0x1EE7_A330, 0x31, &payload);
+        }
+        let found = profile(&[wire.file()]);
+        assert_eq!(found.coverage.window_overflows, u64::from(endpoints - KEPT));
+        if endpoints > KEPT {
+            said(&found, "connections with more holes in their PSNs than are remembered", 1);
+        }
+    }
+}
+
+/// What a capture with READs has lost, by its own account, in requests and responses.
+fn lost(wire: &mut Wire) -> (u64, u64, u64, u64) {
+    let health = crate::health::total(&profile(&[wire.file()])).0;
+    (health.lost_requests, health.lost_responses, health.lost_at_least, health.lost_at_most)
+}
+
+/// READs of three responses each with a SEND behind each. Of every third the request is lost, of the next one all responses.
+#[test]
+fn loss_is_exact_whenever_requests_and_responses_are_compared() {
+    /// `MAX_ASKED` and `MAX_STARTS`: beyond these, and at the end, what came so far is compared.
+    const BOUNDS: [usize; 2] = [128, 512];
+    let around = BOUNDS.into_iter().flat_map(|bound| [bound * 3 / 2 - 2, bound * 3 / 2, bound * 3 / 2 + 2]);
+    for count in around {
+        let (mut wire, mut missing) = (Wire::new(), Wire::new());
+        let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+        (there.mtu_bytes, back.mtu_bytes) = (1024, 1024);
+        there.send(&mut wire, &[1; 2000]);
+        back.ack(&mut wire, &there);
+        let mut expected = (0, 0);
+        for number in 0..count {
+            let (asks, answers) = (number % 3 != 1, number % 3 != 2);
+            there.read(if asks { &mut wire } else { &mut missing }, 0x1000, 9, 3000);
+            back.read_response(if answers { &mut wire } else { &mut missing }, &there, &[5; 3000]);
+            expected = (expected.0 + u64::from(!asks), expected.1 + 3 * u64::from(!answers));
+            there.send(&mut wire, b"next");
+            back.ack(&mut wire, &there);
+        }
+        let both = expected.0 + expected.1;
+        assert_eq!(lost(&mut wire), (expected.0, expected.1, both, both), "{count} READs");
+    }
+}
+
+/// READs of eight responses that are asked for before anything tells the path MTU: PSNs that were not expected are no lost request.
+#[test]
+fn reads_of_unknown_length_beyond_those_that_are_remembered_are_no_loss() {
+    /// `MAX_GUESSED`.
+    const KEPT: usize = 64;
+    for reads in [KEPT, KEPT + 1] {
+        let mut wire = Wire::new();
+        let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+        (there.mtu_bytes, back.mtu_bytes) = (1024, 1024);
+        let mut asked = Vec::new();
+        for _ in 0..reads {
+            there.read(&mut wire, 0x1000, 9, 8 * 1024);
+            asked.push(there.clone());
+        }
+        asked.iter().for_each(|request| back.read_response(&mut wire, request, &[5; 8 * 1024]));
+        there.send(&mut wire, b"last");
+        back.ack(&mut wire, &there);
+        let (requests, responses, at_least, at_most) = lost(&mut wire);
+        assert_eq!((requests, responses, at_least), (0, 0, 0));
+        // Beyond the bound one request may be missing, and it is not known.
+        assert_eq!(at_most, (reads - KEPT) as u64);
+    }
+}
+
+/// Sources below a folder: path and text.
+fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(folder).expect("folder") {
         let path = entry.expect("entry").path();
         if path.is_dir() {
             sources(&path, found);
         } else if path.extension().is_some_and(|ending| ending == "rs") {
-            found.push(fs::read_to_string(path).expect("source"));
+            let text = fs::read_to_string(&path).expect("source");
+            found.push((path.to_str().expect("path").to_owned(), text));
         }
     }
+}
+
+/// What stands in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The rows of the tables of bounds, by column.
+fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
 }
 
 /// Each constant that bounds what is kept of a capture has a row that says what happens beyond it.
@@ -210,13 +496,46 @@ fn every_bound_stands_in_the_table_of_bounds() {
     for folder in ["align", "decode", "flow", "model", "pipeline", "ranks", "reduce"] {
         sources(&root.join("src").join(folder), &mut files);
     }
-    let is_bound = |name: &&str| ["MAX_", "MOST_"].iter().any(|start| name.starts_with(start));
-    let named =
-        files.iter().flat_map(|file| file.lines()).filter_map(|line| line.split_once("const ")?.1.split_once(": "));
-    let bounds: BTreeSet<&str> = named.map(|(name, _)| name).filter(is_bound).collect();
+    let is_bound = |name: &str| ["MAX_", "MOST_"].iter().any(|start| name.starts_with(start));
+    let mut bounds = BTreeSet::new();
+    for (path, file) in &files {
+        let place = path.rsplit_once("/src/").expect("a source").1;
+        let named = file.lines().filter_map(|line| line.split_once("const ")?.1.split_once(": "));
+        bounds.extend(named.map(|(name, _)| name).filter(|name| is_bound(name)).map(|name| (place, name)));
+    }
     let text = fs::read_to_string(root.join("docs/bounds.md")).expect("docs/bounds.md");
-    let cells = text.lines().filter(|line| line.starts_with("| `")).filter_map(|line| line.split('|').nth(1));
-    let listed: BTreeSet<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).filter(is_bound).collect();
-    assert!(bounds.len() > 50, "{bounds:?}");
+    let mut listed = BTreeSet::new();
+    for row in rows(&text) {
+        let place = quoted(row[1]).next().unwrap_or_default();
+        listed.extend(quoted(row[0]).filter(|name| is_bound(name)).map(|name| (place, name)));
+    }
+    assert!(bounds.len() > 60, "{bounds:?}");
     assert_eq!(bounds, listed);
+}
+
+/// Each row names tests that there are, in the module that it names.
+#[test]
+fn every_test_that_the_table_of_bounds_names_exists() {
+    let root = samples_folder().parent().expect("root").to_owned();
+    let text = fs::read_to_string(root.join("docs/bounds.md")).expect("docs/bounds.md");
+    let mut files = Vec::new();
+    for folder in ["src", "tests/suite"] {
+        sources(&root.join(folder), &mut files);
+    }
+    let mut count = 0;
+    for row in rows(&text) {
+        let tests: Vec<&str> = quoted(row[4]).collect();
+        assert!(!tests.is_empty(), "no test: {row:?}");
+        for test in tests {
+            let (module, function) = test.rsplit_once("::").expect("a module");
+            let module = module.trim_end_matches("::tests").replace("::", "/");
+            let places = [format!("/{module}.rs"), format!("/{module}/mod.rs"), format!("/{module}/tests.rs")];
+            let is_place = |path: &str| places.iter().any(|place| path.ends_with(place));
+            let function = format!("fn {function}(");
+            let found = files.iter().any(|(path, file)| is_place(path) && file.contains(&function));
+            assert!(found, "docs/bounds.md names the test `{test}`, which does not exist");
+            count += 1;
+        }
+    }
+    assert!(count > 60, "{count}");
 }

@@ -308,6 +308,22 @@ mod tests {
         recorder
     }
 
+    /// As values, as buckets that are searched, and as buckets that are collected and sorted in: each value twice, the largest first.
+    #[test]
+    fn each_way_to_keep_values_holds_all_of_them() {
+        let bounds = [MOST_FEW / 2, MOST_SEARCHED, MOST_SEARCHED + MOST_PENDING, 2 * MOST_PENDING];
+        for count in bounds.into_iter().flat_map(|bound| [bound, bound + 1, bound + 2]) {
+            let values: Vec<u64> = (0..count as u64).rev().flat_map(|value| [value, value]).collect();
+            let mut recorder = of(&values);
+            assert_eq!(matches!(recorder.held, Held::Values(_)), values.len() <= MOST_FEW);
+            assert_eq!(recorder.buckets(true), count);
+            let Histogram { buckets, samples, extremes, sum, .. } = recorder.finish();
+            assert_eq!(buckets, (0..count as u32).map(|value| (value, 2)).collect::<Vec<_>>());
+            assert_eq!((samples, extremes), (2 * count as u64, Some((0, count as u64 - 1))));
+            assert_eq!(sum, (count * (count - 1)) as u128);
+        }
+    }
+
     proptest! {
         /// Against the values themselves, whether they are few or many, small or large, of one list or of two, coarse early or late.
         #[test]

@@ -379,9 +379,9 @@ fn rank_maps_that_fit_badly_are_told() {
     assert!(several.starts_with("note: rank map: rank 0 is on several endpoints (17, 18)"), "{several}");
     assert_eq!(several.lines().count(), 1, "{several}");
     assert_eq!(said("rank,endpoint,qpn\n0,17,0x11\n0,18,0x12\n"), "", "queue pairs are exact");
-    fs::write(&map, "# of a job\nrank,endpoint\n0,17\n\n16777216,19\n16777217,18\n").expect("written");
+    fs::write(&map, "# of a job\nrank,endpoint\n0,17\n\n16777215,19\n16777216,18\n").expect("written");
     for command in ["matrix", "analyze", "inspect", "messages"] {
         let ran = ibscope([command, "--rankmap", text(&map), text(&path)]);
-        refused(&ran, 1, "map.csv: line 6: `16777217` is no rank");
+        refused(&ran, 1, "map.csv: line 6: `16777216` is no rank");
     }
 }
