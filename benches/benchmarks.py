@@ -27,7 +27,7 @@ CONDITIONS = [
     "`make bench` writes this page. Conditions of the measurement:",
     "",
     "- The captures are generated, and are in the page cache of the system.",
-    f"- `tshark` and scapy read shorter captures of the same kind ({CUT_BYTES['tshark -T fields'] >> 20} MiB and {CUT_BYTES['scapy'] >> 20} MiB), because they are slow.",
+    f"- `tshark` and scapy are slow, so they read shorter captures ({CUT_BYTES['tshark -T fields'] >> 20} MiB and {CUT_BYTES['scapy'] >> 20} MiB) of the same kind.",
     "- The tools run in turns, three times each. The fastest run counts.",
     "- Peak memory is never below 14 MiB, the memory of the process that starts the tools.",
     "",
