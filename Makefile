@@ -1,5 +1,5 @@
-# make demo   build, analyse a recorded sample, draw it
-# make test   everything that must hold; installs what is missing
+# make demo   build, analyze a recorded sample, draw it, and show what to run next
+# make test   all checks and tests; installs the programs that they need
 # make crosscheck   a recorded job against its Score-P trace, or one of your own (CAPTURES, TRACE)
 # make bench  throughput, beside other tools where they are installed
 # make fuzz   every fuzz target for FUZZ_SECONDS (60), from the corpora in fuzz/
@@ -67,8 +67,21 @@ demo: build
 	target/release/ibscope timeline $(DEMO)/openib-mixed-4x1.ibp --bin 50ms --format csv --svg $(DEMO)/timeline.svg --png $(DEMO)/timeline.png > $(DEMO)/timeline.csv
 	target/release/ibscope report $(DEMO)/openib-mixed-4x1.ibp -o $(DEMO)/report.html
 	@echo
-	@echo "The profile is $(DEMO)/openib-mixed-4x1.ibp; the figures are $(DEMO)/matrix.png and $(DEMO)/timeline.png (.svg beside them)."
-	@echo "All of it as one page, for any browser: $(DEMO)/report.html"
+	@echo "Results of the demo:"
+	@echo "  $(DEMO)/report.html            everything on one page; open it in a browser"
+	@echo "  $(DEMO)/matrix.png             who sent how much to whom (also .svg)"
+	@echo "  $(DEMO)/timeline.png           traffic over time (also .svg, .csv)"
+	@echo "  $(DEMO)/openib-mixed-4x1.ibp   the profile, which the other commands read"
+	@echo
+	@echo "To run ibscope yourself, go to this folder and put the program into the PATH:"
+	@echo "  cd $(CURDIR)"
+	@echo "  export PATH=\"$(CURDIR)/target/release:\$$PATH\""
+	@echo "Then, for example:"
+	@echo "  ibscope summary $(DEMO)/openib-mixed-4x1.ibp"
+	@echo "  ibscope phases $(DEMO)/openib-mixed-4x1.ibp"
+	@echo "  ibscope latency $(DEMO)/openib-mixed-4x1.ibp --by rank"
+	@echo "  ibscope --help"
+	@echo "README.md continues with a tour, docs/tutorial.md with a tutorial."
 
 # For a job of one's own: make crosscheck CAPTURES="n1.pcap n2.pcap" TRACE=scorep-run/traces.otf2 OUT=check
 # (notebooks/04-cross-check.ipynb says how to record both).
