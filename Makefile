@@ -1,11 +1,12 @@
-# make demo   build, analyse a recorded sample, draw it
-# make test   everything that must hold; installs what is missing
-# make crosscheck   a recorded job against its Score-P trace, or one of your own (CAPTURES, TRACE)
-# make bench  throughput, beside other tools where they are installed
-# make fuzz   every fuzz target for FUZZ_SECONDS (60), from the corpora in fuzz/
-# make soak   the large ones: captures of 2 GiB, 1 MiB that was made to cost time, 20 000 distorted captures, a fabric of 2000 hosts
+# make demo   build, analyze a recorded sample, draw it, and show what to run next
+# make test   all checks and tests; installs the programs that they need
+# make build  build the program, target/release/ibscope; installs what the build needs
+# make crosscheck   compare a recorded job with its Score-P trace, or a job of your own (CAPTURES, TRACE)
+# make bench  measure the throughput, beside other tools if they are installed
+# make fuzz   run every fuzz target for FUZZ_SECONDS (60), from the corpora in fuzz/
+# make soak   the large tests: captures of 2 GiB, crafted slow captures, 20 000 distorted captures, a fabric of 2000 hosts
 # make dist   packages: .deb, .rpm, tarball; make static: one file without libraries
-# make release-check   what takes long and matters for a release: licences, advisories, the oldest Rust, cargo install, packages, a repeated build
+# make release-check   slow checks before a release: licenses, advisories, the oldest Rust, cargo install, packages, a repeated build
 
 SHELL := /bin/sh
 CARGO ?= cargo
@@ -14,19 +15,19 @@ SAMPLE := samples/openib-mixed-4x1.pcap.zst
 
 # Debian packages that the build needs: ssh links OpenSSL.
 BUILD_PACKAGES := libssl-dev pkg-config
-# Those that tests compare with, and those that the orchestrator is tried on. Not needed to build or to run ibscope.
+# Programs that tests compare ibscope with. Nothing from here on is needed to build or run ibscope.
 TEST_PACKAGES := tshark
-# Traces in OTF2: what reads them (ibscope crosscheck needs the first), what tests write them with, and what the large one is written with.
+# OTF2 traces: otf2-tools reads them (for ibscope crosscheck), python3-otf2 and libotf2-trace-dev write those of the tests.
 TRACE_PACKAGES := otf2-tools python3-otf2
 LARGE_TRACE_PACKAGES := libotf2-trace-dev
-# The HTML report is opened in a browser, and printed.
+# Tests open the HTML report in a browser, and print it.
 BROWSER_PACKAGES := chromium chromium-driver python3-venv poppler-utils
 # libFuzzer is C++.
 FUZZ_PACKAGES := g++
 FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2 tcpdump tcpreplay
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-# Installs those of the packages that are missing. RUNLEVEL=1 keeps Debian from starting their services: tests start their own.
+# Installs the missing packages. RUNLEVEL=1 keeps Debian from starting their services: tests start their own.
 define install
 @missing=$$(for package in $(1); do \
 	dpkg-query -W -f='$${db:Status-Status}' $$package 2>/dev/null | grep -qx installed || echo $$package; done); \
@@ -34,13 +35,13 @@ define install
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y --no-install-recommends $$missing; }
 endef
 
-# What packages of a release are made with.
+# Packages that build and check the packages of a release.
 PACKAGING_PACKAGES := dpkg-dev rpm musl-tools groff man-db zsh fish cpio
-# Tools that a release is built with, in the versions that its bytes depend on: the first writes the crates of the program into it, the
-# second reads them out again as a bill of materials.
+# Tools that a release is built with. Its bytes depend on their versions. cargo-auditable writes the list of crates into the program,
+# auditable2cdx makes a bill of materials of this list.
 RELEASE_TOOLS := cargo-auditable-0.7.7 auditable2cdx-0.1.0
 
-# Installs those of the tools, named NAME-VERSION, that are missing.
+# Installs the missing tools, named NAME-VERSION.
 define install_tools
 @for tool in $(1); do \
 	$(CARGO) install --list | grep -qx "$${tool%-*} v$${tool##*-}:" || \
@@ -67,11 +68,24 @@ demo: build
 	target/release/ibscope timeline $(DEMO)/openib-mixed-4x1.ibp --bin 50ms --format csv --svg $(DEMO)/timeline.svg --png $(DEMO)/timeline.png > $(DEMO)/timeline.csv
 	target/release/ibscope report $(DEMO)/openib-mixed-4x1.ibp -o $(DEMO)/report.html
 	@echo
-	@echo "The profile is $(DEMO)/openib-mixed-4x1.ibp; the figures are $(DEMO)/matrix.png and $(DEMO)/timeline.png (.svg beside them)."
-	@echo "All of it as one page, for any browser: $(DEMO)/report.html"
+	@echo "Results of the demo:"
+	@echo "  $(DEMO)/report.html            everything on one page; open it in a browser"
+	@echo "  $(DEMO)/matrix.png             who sent how much to whom (also .svg)"
+	@echo "  $(DEMO)/timeline.png           traffic over time (also .svg, .csv)"
+	@echo "  $(DEMO)/openib-mixed-4x1.ibp   the profile, which the other commands read"
+	@echo
+	@echo "To run ibscope yourself, go to this folder and put the program into the PATH:"
+	@echo "  cd $(CURDIR)"
+	@echo "  export PATH=\"$(CURDIR)/target/release:\$$PATH\""
+	@echo "Then, for example:"
+	@echo "  ibscope summary $(DEMO)/openib-mixed-4x1.ibp"
+	@echo "  ibscope phases $(DEMO)/openib-mixed-4x1.ibp"
+	@echo "  ibscope latency $(DEMO)/openib-mixed-4x1.ibp --by rank"
+	@echo "  ibscope --help"
+	@echo "README.md continues with a tour, docs/tutorial.md with a tutorial."
 
-# For a job of one's own: make crosscheck CAPTURES="n1.pcap n2.pcap" TRACE=scorep-run/traces.otf2 OUT=check
-# (notebooks/04-cross-check.ipynb says how to record both).
+# For a job of your own: make crosscheck CAPTURES="n1.pcap n2.pcap" TRACE=scorep-run/traces.otf2 OUT=check
+# (notebooks/04-cross-check.ipynb shows how to record both).
 CHECKED := samples/runs/scorep-ompi-rc-halo-4x1
 CAPTURES ?= $(CHECKED)/sink.ib.pcap.zst
 TRACE ?= $(CHECKED)/trace/traces.otf2
@@ -86,7 +100,7 @@ crosscheck: build
 
 test: deps lint docs unit
 
-# The packages ask no questions; a shell without root goes through sudo.
+# The packages ask no questions. Without root, apt-get runs through sudo.
 deps: build-deps
 	$(call install,$(TEST_PACKAGES) $(TRACE_PACKAGES) $(BROWSER_PACKAGES) $(FABRIC_PACKAGES))
 	@$(CARGO) nextest --version >/dev/null 2>&1 || $(CARGO) install cargo-nextest --locked
@@ -95,8 +109,9 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
 
-# One profile for everything, so that polars is built once. The crates of this repository alone are built without optimisation: that would take longer than all tests,
-# and another ten minutes. `make build` makes the program as it is meant to be. The documentation's examples first: nextest's closing line is to be the last one.
+# One profile for everything, so that polars is built once. Only the crates of this repository are built without optimization, because
+# optimizing them takes longer than all tests. `make build` builds the optimized program. The examples in the documentation run first,
+# so that the summary of nextest is the last line.
 unit: export CARGO_PROFILE_RELEASE_OPT_LEVEL = 0
 unit:
 	$(CARGO) test --release --workspace --doc --locked
@@ -115,7 +130,7 @@ soak: deps
 	$(CARGO) nextest run --release --locked --test hard --run-ignored only --no-capture
 	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts)'
 
-# What is found is kept in FUZZ, what fails in FUZZ/failures.
+# New inputs are kept in FUZZ, failing ones in FUZZ/failures.
 FUZZ ?= target/fuzz
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard fuzz/corpus/*))
@@ -125,7 +140,7 @@ fuzz: build-deps
 	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/fuzz/instrument $(CARGO) build --release --locked -p ibscope-fuzz --features libfuzzer --bins
 	for target in $(FUZZ_TARGETS); do fuzz/run $$target $(FUZZ_SECONDS) $(FUZZ) || exit 1; done
 
-# PROGRAM: another program than the one that `make` builds, for example dist/ibscope-static.
+# PROGRAM: package another program than the one that `make` builds, for example dist/ibscope-static.
 PROGRAM ?= target/release/ibscope
 
 dist: $(if $(filter target/release/ibscope,$(PROGRAM)),auditable,release-tools)
@@ -135,7 +150,7 @@ release-tools:
 	$(call install,jq)
 	$(call install_tools,$(RELEASE_TOOLS))
 
-# As `make build`, with the list of its crates in the program: `cargo audit bin` reads it.
+# Like `make build`, but the program contains the list of its crates for `cargo audit bin`.
 auditable: build-deps release-tools
 	$(CARGO) auditable build --release --locked --bin ibscope
 
@@ -150,21 +165,21 @@ static: release-tools
 	@if ldd dist/ibscope-static 2>/dev/null | grep -q '=>'; then echo "dist/ibscope-static is not static"; exit 1; fi
 	dist/ibscope-static --version
 
-# What a release is held against beside `make test`. Each takes minutes and builds much again, so it is not part of it.
+# Checks of a release in addition to `make test`. They are separate because each takes minutes and builds much again.
 release-check: packaging-deps deny msrv install-check reproducible dist static
 	packaging/check.sh dist
 
 packaging-deps:
 	$(call install,$(PACKAGING_PACKAGES))
 
-# Without the network: make deny DENY_CHECKS="licenses bans sources". Advisories come from a repository of their own.
+# Without network: make deny DENY_CHECKS="licenses bans sources". Advisories are downloaded.
 DENY_CHECKS ?= licenses bans sources advisories
 
 deny:
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install cargo-deny --locked
 	$(CARGO) deny check $(DENY_CHECKS)
 
-# The oldest Rust that Cargo.toml promises.
+# The oldest Rust that Cargo.toml supports.
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
 msrv: build-deps
@@ -176,6 +191,6 @@ install-check: build-deps
 	$(CARGO) install --path . --locked --root target/install-check
 	target/install-check/bin/ibscope analyze $(SAMPLE)
 
-# Two builds in two folders give the same bytes.
+# Checks that two builds in two folders give the same bytes.
 reproducible: build-deps release-tools
 	packaging/reproducible.sh

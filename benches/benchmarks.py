@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Whole programs side by side on generated captures: writes BENCHMARKS.md.
+"""Compare whole programs on generated captures, and write BENCHMARKS.md.
 
     benches/benchmarks.py [--size SIZE] [--largest SIZE] [--output FILE]
 
-Captures come from the system's cache: each is read once beforehand. Tools take turns, three rounds of them, and the fastest run of each counts, with the CPU
-time and the peak memory of that run's process (wait4). Needs python3 alone; capinfos, tcpdump, tshark, scapy and valgrind are used where they are there.
+Each capture is read once beforehand, so that it is in the page cache. Tools take turns, in three rounds. The fastest
+run of each tool counts, with the CPU time and the peak memory of that process (wait4). The script needs only python3;
+it uses capinfos, tcpdump, tshark, scapy and valgrind if they are installed.
 """
 
 import argparse
@@ -22,6 +23,16 @@ ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 3
 # Slow tools get a shorter capture of the same kind.
 CUT_BYTES = {"tshark -T fields": 16 << 20, "scapy": 1 << 20}
+CONDITIONS = [
+    "`make bench` writes this page. Conditions of the measurement:",
+    "",
+    "- The captures are generated, and are in the page cache of the system.",
+    f"- `tshark` and scapy are slow, so they read shorter captures ({CUT_BYTES['tshark -T fields'] >> 20} MiB and {CUT_BYTES['scapy'] >> 20} MiB) of the same kind.",
+    "- The tools run in turns, three times each. The fastest run counts.",
+    "- Peak memory is never below 14 MiB, the memory of the process that starts the tools.",
+    "",
+    "Machine and versions:",
+]
 SCAPY = """
 import sys
 from scapy.utils import RawPcapReader
@@ -103,7 +114,7 @@ class Bench:
     def tools(self, capture, cuts):
         threads = os.cpu_count() or 1
         tools = {
-            "`cat > /dev/null` (the floor)": ["cat", capture],
+            "`cat > /dev/null` (reads only)": ["cat", capture],
             "`ibscope matrix --by endpoint --no-mpi`": [*self.matrix(), capture],
             "the same, `--threads 1`": [*self.matrix("--threads", "1"), capture],
             "`ibscope analyze --no-times`": [self.ibscope, "analyze", "--no-times", capture],
@@ -136,9 +147,9 @@ class Bench:
         yield ""
         yield from table(["tool", "seconds", "million packets/s", "GB/s", "CPU seconds", "peak MiB"], rows)
         own = [name for name in rates if "ibscope" in name]
-        for other in ("`capinfos -c`", "`tshark -T fields`", "`cat > /dev/null` (the floor)"):
+        for other in ("`capinfos -c`", "`tshark -T fields`", "`cat > /dev/null` (reads only)"):
             if other in rates:
-                yield f"Times the packets per second of {other}: " + ", ".join(f"{name} {rates[name] / rates[other]:.2f}" for name in own) + "."
+                yield f"Packets per second relative to {other}: " + ", ".join(f"{name} {rates[name] / rates[other]:.2f}" for name in own) + "."
         yield ""
         for place in (capture[0], *(cut[0] for cut in cuts.values())):
             place.unlink()
@@ -173,7 +184,7 @@ class Bench:
         place.unlink()
         yield f"## Threads: {human(count)} of small packets"
         yield ""
-        yield "The threads read and cut the file themselves: 1 is one thread in all."
+        yield "The worker threads also read and split the file, so 1 means a single thread in all."
         yield ""
         yield from table(["threads", "matrix: million packets/s", "matrix: gain", "analyze: million packets/s", "analyze: gain"], rows)
 
@@ -219,7 +230,7 @@ def main():
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         bench = Bench(work)
-        lines = ["# Benchmarks", "", "Written by `make bench`. Generated captures from the system's cache, the fastest of three runs in turns. Peak memory is at least the 14 MiB of what starts the tools.", "", *machine(), ""]
+        lines = ["# Benchmarks", "", *CONDITIONS, "", *machine(), ""]
         small = ["--kind", "small", "--lids"]
         sizes = [count << 28 for count in (1, 4, 16, 32) if count << 28 <= given.largest]
         parts = [

@@ -37,7 +37,7 @@ fn the_examples_comments_are_true() {
     };
     let uncommented: Vec<String> = EXAMPLE.lines().map(shown).collect();
     // One of two keys that exclude each other, and the sections of backends that are not the example's.
-    let text = uncommented.join("\n").replace("memory_bytes = 4_000_000_000                 # -M", "");
+    let text = uncommented.join("\n").replace("memory_bytes = 4_000_000_000", "");
     let tcpdump = text.find("[capture.tcpdump]").unwrap();
     let collect = text.find("[collect]").unwrap();
     let mstreg = text.find("[mirror.mstreg]").unwrap();
@@ -53,8 +53,8 @@ fn the_examples_comments_are_true() {
     assert_eq!((all.run.deadline_s, all.run.fail_open, &all.run.word), (30, true, &example.run.word));
     assert_eq!((all.run.syslog, all.run.state_dir), (example.run.syslog, example.run.state_dir));
     let other = without
-        .replace("backend = \"command\" ", "backend = \"mstreg\" ")
-        .replace("backend = \"ibdump\" ", "backend = \"tcpdump\" ");
+        .replace("backend = \"command\"", "backend = \"mstreg\"")
+        .replace("backend = \"ibdump\"", "backend = \"tcpdump\"");
     let section = |from: &str, to: &str| other.find(from).unwrap()..other.find(to).unwrap();
     let (commands, burst) = (section("[mirror.command]", "[capture]"), section("[capture.ibdump]", "[collect]"));
     let other = [
