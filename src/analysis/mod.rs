@@ -1,4 +1,4 @@
-//! Numbers from a profile: what outputs show, and nothing of how they show it. In: a [`Profile`](crate::model::Profile), in one case a cross-check.
+//! Numbers from a profile: what outputs show, and nothing of how they show it. In: a [`Profile`], in one case a cross-check.
 //! Out: plain values. Nothing here formats or draws, and nothing names [`crate::render`].
 
 pub mod collectives;

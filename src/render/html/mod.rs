@@ -10,7 +10,7 @@
 //! | `cells.rs` | the traffic by pair and bin |
 //! | `packed.rs` | how that and other tables of numbers are packed |
 //!
-//! The page adds up cells for whatever window, selection and order it shows, as [`matrix`](mod@super::matrix) does, so that its numbers are those of
+//! The page adds up cells for whatever window, selection and order it shows, as [`matrix`](mod@crate::analysis::matrix) does, so that its numbers are those of
 //! `ibscope matrix --from --to`. Text from outside is in the JSON alone, in which `<` never stands as such, and the page puts it into text nodes only.
 
 mod cells;
