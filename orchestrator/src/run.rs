@@ -12,7 +12,6 @@ use crate::sink;
 use crate::step::{CaptureStep, HostfileStep, MirrorStep, Step};
 use crate::undo::{self, Captures, Undone};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -192,7 +191,7 @@ fn prepare(effort: Effort<'_>, journal: &Journal) -> Result<Vec<Refusal>, Journa
     let steps: Vec<(usize, &Step)> = journal.plan().steps.iter().enumerate().collect();
     let refusals = parallel(&steps, effort.width(), |&(place, step)| match step {
         Step::Capture(capture) => {
-            let folder = capture.file.parent().unwrap_or(Path::new("/"));
+            let folder = capture.folder();
             let is_room = || effort.room_on(&capture.node, folder, effort.config.capture.disk_limit_bytes);
             let node = effort.node(&capture.node);
             if let Err(what) =
