@@ -3,7 +3,7 @@
 # make crosscheck   a recorded job against its Score-P trace, or one of your own (CAPTURES, TRACE)
 # make bench  throughput, beside other tools where they are installed
 # make fuzz   every fuzz target for FUZZ_SECONDS (60), from the corpora in fuzz/
-# make soak   the large ones: captures of 2 GiB, 1 MiB that was made to cost time, 20 000 distorted captures, a fabric of 2000 hosts
+# make soak   the large ones: captures of 2 GiB, 1 MiB that was made to cost time, 20 000 distorted captures, a fabric of 2000 hosts, 1000 hooks under attack
 # make dist   packages: .deb, .rpm, tarball; make static: one file without libraries
 # make release-check   what takes long and matters for a release: licences, advisories, the oldest Rust, cargo install, packages, a repeated build
 
@@ -113,7 +113,7 @@ soak: deps
 	$(call install,$(LARGE_TRACE_PACKAGES))
 	$(CARGO) nextest run --release --locked --test soak --no-capture
 	$(CARGO) nextest run --release --locked --test hard --run-ignored only --no-capture
-	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts)'
+	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts) | test(a_thousand)'
 
 # What is found is kept in FUZZ, what fails in FUZZ/failures.
 FUZZ ?= target/fuzz

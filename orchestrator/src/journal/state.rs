@@ -168,7 +168,7 @@ fn list(folder: &Folder) -> Result<Vec<Kept>, JournalError> {
     }
     names.sort();
     let kept = names.into_iter().filter_map(|(_, job_id, path)| match folder.bytes(name_of(&path)) {
-        Ok(text) => Some(Kept { job_id, record: read(&path, &text).map(|read| read.map(|(record, _)| record)), path }),
+        Ok(text) => Some(Kept { job_id, record: read(&path, &text).map(|read| read.map(|(record, ..)| record)), path }),
         // It was put away or deleted in the meantime.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(source) => {

@@ -204,7 +204,19 @@ fn a_journal_that_is_damaged_is_refused() {
     let config = lab.config("");
     start(&config, &lab.runner(), lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
     let path = State::open(&config.run.state_dir).unwrap().journals().unwrap().remove(0).path;
-    let whole = fs::read_to_string(&path).unwrap();
+    let summed = fs::read_to_string(&path).unwrap();
+    let refused = |text: &str, what: &str| {
+        fs::write(&path, text).unwrap();
+        let said = undo::job(&config, 7, &lab.runner(), in_seconds(60)).unwrap_err().to_string();
+        assert!(said.contains(what) && said.contains("undo the run by hand"), "{said}");
+        assert_eq!(lab.mirrored().len(), 4, "nothing is done by a journal that is damaged");
+    };
+    // Ports and paths that are others, which would be undone in place of the right ones.
+    for (right, wrong) in [("1000-1\"", "1000-3\""), ("captures/a-s1", "captures/a-s3"), ("\"done\"", "\"doing\"")] {
+        refused(&summed.replace(right, wrong), "it was changed after it was written");
+    }
+    // As earlier versions have written it, without sums.
+    let whole: String = summed.lines().flat_map(|line| [line.split('\t').next().unwrap(), "\n"]).collect();
     let second = whole.lines().nth(1).unwrap();
     for (damaged, what) in [
         (whole.replacen("\"doing\"", "\"did\"", 1), "line 4: unknown variant `did`"),
@@ -213,10 +225,8 @@ fn a_journal_that_is_damaged_is_refused() {
         (format!("{second}\n"), "line 1: it does not begin with the plan"),
     ] {
         assert_ne!(damaged, whole);
-        fs::write(&path, damaged).unwrap();
-        let said = undo::job(&config, 7, &lab.runner(), in_seconds(60)).unwrap_err().to_string();
-        assert!(said.contains(what) && said.contains("undo the run by hand"), "{said}");
+        refused(&damaged, what);
     }
-    fs::write(&path, whole).unwrap();
+    fs::write(&path, summed).unwrap();
     undo(&lab, "journal mended");
 }
