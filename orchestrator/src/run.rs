@@ -107,10 +107,7 @@ pub fn claim(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant
     let mut lock = state.lock_job(job_id, deadline)?;
     let mut earlier = Vec::new();
     for kept in state.journals()?.into_iter().filter(|kept| kept.job_id == job_id) {
-        let Some(journal) = state.reopen(&kept.path, lock)? else {
-            lock = state.lock_job(job_id, deadline)?;
-            continue;
-        };
+        let journal = state.reopen(&kept.path, lock)?;
         let undone;
         // A hook has no time for fetching captures: they are fetched when the new run is undone.
         (undone, lock) = undo::undo(Effort { config, runner, deadline, ran: None }, &state, journal, Captures::Later);

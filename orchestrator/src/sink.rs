@@ -131,7 +131,7 @@ mod tests {
             .spawn()
             .unwrap();
         let runner = Local::default();
-        let node = Node { runner: &runner, name: None, timeout: Duration::from_secs(60) };
+        let node = Node { runner: &runner, name: None, timeout: Duration::from_mins(1) };
         let mut won = 0;
         for _ in 0..RACES {
             if prepare(&node, "here", &path).is_ok() {

@@ -143,23 +143,24 @@ fn shared(user: &'static str, site: Site) -> (Lab, Treasure) {
 }
 
 pub(crate) fn attacks_on_hooks_of_root_fail() {
-    attacks("root");
+    damaged_journals_are_refused(&attacked("root"));
 }
 
 pub(crate) fn attacks_on_hooks_of_slurms_user_fail() {
-    attacks(SLURM);
+    attacked(SLURM);
 }
 
-fn attacks(user: &'static str) {
+fn attacked(user: &'static str) -> Lab {
     let (lab, treasure) = shared(user, SHARED);
     planted_captures_are_refused(&lab, &treasure);
     processes_of_users_are_left_alone(&lab);
     folders_that_change_in_mid_job_are_refused(&lab, &treasure);
     raced(&lab, &treasure, RACES);
+    lab
 }
 
 /// Captures that run, without what thieves run.
-fn captures(lab: &Lab) -> Vec<String> {
+fn real_captures(lab: &Lab) -> Vec<String> {
     lab.captures_running().into_iter().filter(|line| !line.starts_with("perl ")).collect()
 }
 
@@ -189,7 +190,7 @@ fn planted_captures_are_refused(lab: &Lab, treasure: &Treasure) {
         let told = hook(lab, "prolog", job);
         assert!(told.contains("ibscope belongs to user 65534"), "{told}");
         hook(lab, "epilog", job);
-        assert_eq!((lab.switch_calls().len(), captures(lab).len()), (0, 0));
+        assert_eq!((lab.switch_calls().len(), real_captures(lab).len()), (0, 0));
         drop(thief);
         treasure.is_untouched(kind);
         remove(&captures);
@@ -202,14 +203,14 @@ fn planted_captures_are_refused(lab: &Lab, treasure: &Treasure) {
 /// A process of a user's that has the arguments of a capture, and one that looks as if a capture were being launched.
 fn processes_of_users_are_left_alone(lab: &Lab) {
     starts(lab, 935);
-    let running = captures(lab);
+    let running = real_captures(lab);
     let line =
         running.iter().find(|line| line.contains("bin/ibdump -d") && !line.contains("/bin/sh")).expect("a capture");
     let words: Vec<&str> = line.split_whitespace().skip(1).collect();
     let mut thieves = [&[][..], &[": ibscope-launch; x"]]
         .map(|before| Thief::start_in(&lab.container, USER, &[], "sleep 1000", &[before, &words].concat()));
     until(Duration::from_secs(10), "the imitations", || {
-        (lab.captures_running().len() == running.len() + thieves.len() && captures(lab).len() == running.len())
+        (lab.captures_running().len() == running.len() + thieves.len() && real_captures(lab).len() == running.len())
             .then_some(())
     });
     let told = hook(lab, "epilog", 935);
@@ -246,6 +247,42 @@ fn folders_that_change_in_mid_job_are_refused(lab: &Lab, treasure: &Treasure) {
     remove(&captures);
     let undone = lab.capture(&["undo", "--job", &job.to_string()]);
     assert_eq!(undone.code, 0, "{}{}", undone.stdout, undone.stderr);
+    clean(lab);
+}
+
+/// A journal that was changed, or of which part is gone: it is refused, or the switches are found to mirror what it does not tell of.
+fn damaged_journals_are_refused(lab: &Lab) {
+    let job = 950;
+    starts(lab, job);
+    let mut journals = fs::read_dir(lab.path().join("state")).expect("state").map(|entry| entry.expect("entry").path());
+    let path = journals.find(|path| path.extension().is_some_and(|of| of == "journal")).expect("a journal");
+    let whole = fs::read(&path).expect("journal");
+    let flipped = [0.05, 0.2, 0.4, 0.6, 0.8, 0.97].map(|part| {
+        let mut bytes = whole.clone();
+        bytes[(whole.len() as f64 * part) as usize] ^= 1;
+        (format!("a bit at {part} of it"), bytes)
+    });
+    let zeros = [10, 400, 4000].map(|count| {
+        let kept = &whole[..whole.len() - count];
+        (format!("{count} zeros at its end"), [kept, &vec![0; count]].concat())
+    });
+    let ends: Vec<usize> = (1..=whole.len()).filter(|&end| whole[end - 1] == b'\n').take(3).collect();
+    let cuts = [0, 10, 1000, ends[0] - 1, ends[0], ends[1], ends[1] + 5, ends[2]];
+    let cut = cuts.map(|length| (format!("its first {length} bytes"), whole[..length].to_vec()));
+    let more = ("a line more".to_owned(), [&whole[..], b"garbage\n"].concat());
+    for (what, bytes) in flipped.into_iter().chain(zeros).chain(cut).chain([more]) {
+        fs::write(&path, bytes).expect("journal");
+        let undone = lab.capture(&["undo", "--job", &job.to_string()]);
+        assert_eq!(undone.code, 1, "{what}: {}{}", undone.stdout, undone.stderr);
+        let said = undone.stdout + &undone.stderr;
+        assert!(
+            said.contains("undo the run by hand") || said.contains("lines of the journal are gone"),
+            "{what}: {said}"
+        );
+        assert_eq!(lab.mirrored().len(), 4, "{what}");
+    }
+    fs::write(&path, whole).expect("journal");
+    hook(lab, "epilog", job);
     clean(lab);
 }
 

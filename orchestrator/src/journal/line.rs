@@ -6,9 +6,6 @@ use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Write};
 
-/// Digits of a sum: chance does not hit one of 64 bits.
-const DIGITS: usize = 16;
-
 /// The entries so far.
 #[derive(Clone)]
 pub(super) struct Chain {
@@ -38,9 +35,11 @@ impl Chain {
         (sum.get(1..) == Some(self.sum().as_bytes())).then_some(json)
     }
 
+    /// Chance does not hit one of 64 bits.
     fn sum(&self) -> String {
-        let sum = self.entries.clone().finalize();
-        sum.iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+        let sum: [u8; 32] = self.entries.clone().finalize().into();
+        let (first, _) = sum.split_at(8);
+        format!("{:016x}", first.iter().fold(0_u64, |sum, &byte| sum << 8 | u64::from(byte)))
     }
 
     /// One write per line, so that a line is there as a whole or is the last one.

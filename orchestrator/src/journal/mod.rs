@@ -2,7 +2,7 @@
 //!
 //! One file per run in the state folder, a JSON object and a sum per line (`line`). Each line is synced to the disk before the change that it announces, and another one says what
 //! came of it. Who is killed at any point leaves a journal that says at least what was done. A last line that was cut off announces
-//! something that was not begun, so it is dropped.
+//! something that was not begun, so it is dropped. A journal gets its name when its first line is on the disk: without one it is damaged.
 
 mod entry;
 mod line;
@@ -15,6 +15,7 @@ pub use state::{JobLock, Kept, PlanLock, State};
 use crate::folder::Folder;
 use crate::plan::Plan;
 use line::Chain;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -64,6 +65,9 @@ impl JournalError {
     }
 }
 
+/// Stands behind the name of a journal whose first line is not on the disk yet.
+const UNFINISHED: &str = ".part";
+
 /// Looks on while a journal is written: called after each entry that is on the disk.
 pub type Observer = Box<dyn FnMut(&Entry) + Send>;
 
@@ -90,10 +94,12 @@ impl Journal {
         let path = folder.path().join(name);
         let failed = |what| JournalError::file(&path, what);
         let entry = Entry::Opened { version: VERSION, at_ns: opened_ns, plan: Box::new(plan.clone()) };
+        let begun = unfinished(name);
         let (mut file, mut chain) =
-            (folder.create(name, 0o600).map_err(failed("the journal cannot be created"))?, Chain::new());
+            (folder.create(&begun, 0o600).map_err(failed("the journal cannot be created"))?, Chain::new());
         chain.append(&mut file, &entry).map_err(failed("the journal cannot be written"))?;
-        folder.sync().map_err(failed("the folder cannot be synced"))?;
+        let name = || folder.rename(OsStr::new(&begun), OsStr::new(name)).and_then(|()| folder.sync());
+        name().map_err(failed("the journal cannot be given its name"))?;
         let record = Record::opened(entry).map(|(record, _)| record).ok_or_else(|| broken(&path, 1, "no opening"))?;
         Ok(Self {
             path,
@@ -105,23 +111,23 @@ impl Journal {
         })
     }
 
-    /// Goes on with a journal; none where nothing stands in it, so that nothing was done.
-    fn reopen(folder: &Folder, path: &Path, lock: JobLock) -> Result<Option<Self>, JournalError> {
+    /// Goes on with a journal.
+    fn reopen(folder: &Folder, path: &Path, lock: JobLock) -> Result<Self, JournalError> {
         let failed = |what| JournalError::file(path, what);
         let name = path.file_name().unwrap_or_default();
         let text = folder.bytes(name).map_err(failed("the journal cannot be read"))?;
-        let Some((record, used, chain)) = read(path, &text)? else { return Ok(None) };
+        let (record, used, chain) = read(path, &text)?;
         let file = folder.append(name).map_err(failed("the journal cannot be opened"))?;
         file.set_len(used as u64).map_err(failed("the journal's last line cannot be dropped"))?;
         let (plan, opened_ns) = (record.plan.clone(), record.opened_ns);
-        Ok(Some(Self {
+        Ok(Self {
             path: path.to_owned(),
             plan,
             opened_ns,
             is_reopened: true,
             inner: Mutex::new(Inner { file, chain, record, observer: None }),
             lock,
-        }))
+        })
     }
 
     /// The file.
@@ -178,8 +184,13 @@ fn broken(path: &Path, line: usize, what: impl Into<String>) -> JournalError {
     JournalError::Broken { path: path.to_owned(), line, what: what.into() }
 }
 
-/// What a journal says, how many of its bytes say so, and what the next line follows on; none where not even its first line is whole.
-fn read(path: &Path, text: &[u8]) -> Result<Option<(Record, usize, Chain)>, JournalError> {
+/// What a journal is called before its first line is on the disk.
+fn unfinished(name: &str) -> String {
+    format!("{name}{UNFINISHED}")
+}
+
+/// What a journal says, how many of its bytes say so, and what the next line follows on.
+fn read(path: &Path, text: &[u8]) -> Result<(Record, usize, Chain), JournalError> {
     let mut record: Option<Record> = None;
     let mut used = 0;
     let mut chain = Chain::of(text.split(|byte| *byte == b'\n').next().unwrap_or_default());
@@ -215,7 +226,7 @@ fn read(path: &Path, text: &[u8]) -> Result<Option<(Record, usize, Chain)>, Jour
         }
         used += line.len() + 1;
     }
-    Ok(record.map(|record| (record, used, chain)))
+    record.map(|record| (record, used, chain)).ok_or_else(|| broken(path, 1, "its first line is gone"))
 }
 
 #[cfg(test)]
