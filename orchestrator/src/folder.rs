@@ -31,7 +31,8 @@ pub struct Folder {
     path: PathBuf,
     /// A user whose files in it are read and written as well.
     owner: Option<u32>,
-    /// The folder belongs to that user, who can give files of root's a name in it and take the name away at any moment: only the user's own files are used.
+    /// The folder belongs to that user. The user can hard-link a file of root's into it and unlink
+    /// it again at any moment, so only files that belong to the user are used.
     is_given: bool,
 }
 
@@ -408,7 +409,8 @@ mod tests {
         for name in ["file.part", "twin"] {
             assert!(again.read(name).is_err() && again.append_or_create(name, 0o600).is_err(), "{name}");
         }
-        // A file of root's that has but this name: the owner may have given it another one, taken the first away, and take this one back at any moment.
+        // A link count of 1 proves nothing here: the owner may have hard-linked a file of root's,
+        // which is unlinked elsewhere by now.
         fs::write(home.path().join("run/moved"), "root's").unwrap();
         for refused in [again.read("moved"), again.append("moved"), again.append_or_create("moved", 0o600)] {
             assert!(said(refused).contains("belongs to user 0, not to the folder's owner"));

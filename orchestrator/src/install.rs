@@ -485,7 +485,7 @@ mod tests {
         assert!(wrong.iter().any(|wrong| wrong.contains("state")), "{wrong:?}");
     }
 
-    /// Root writes the scripts, and Slurm runs them: nobody else may put anything in their way or in the program's.
+    /// Root writes the scripts and Slurm runs them, so nobody else may replace them or the program.
     #[test]
     fn scripts_and_the_program_are_where_nobody_else_can_replace_them() {
         let site = Site::new(&format!("SlurmUser={}\n", Site::user()));

@@ -102,7 +102,8 @@ mod tests {
     const USER: u32 = 65_534;
     const RACES: usize = 1000;
 
-    /// A user swaps what stands at the path, in a tight loop, while it is made and checked. A folder that is not refused is root's alone, and stays.
+    /// A user swaps the entry at the path in a tight loop while it is created and checked. A folder
+    /// that is not refused belongs to root alone, and stays.
     #[test]
     fn users_lose_the_race_for_a_folder_of_captures() {
         if folder::own_id().unwrap() != 0 {

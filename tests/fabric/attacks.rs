@@ -1,5 +1,6 @@
-//! What an unprivileged user of the cluster does to hooks while they run: plants links and FIFOs, swaps folders, imitates processes, follows root into folders that
-//! are given away. No file of root's changes, no packet of another user's is read, nothing runs as root.
+//! Attacks of an unprivileged user on hooks that run: planted links and FIFOs, swapped folders,
+//! processes with a capture's arguments, changes in folders that root gives away. No file of root's
+//! changes, nobody reads another user's packets, nothing of the user's runs as root.
 
 use crate::cases::{NODELIST, hook, lab_as, starts};
 use crate::container::{Container, until};
@@ -70,13 +71,14 @@ impl Drop for Thief {
     }
 }
 
-/// What root has and nobody else may touch, and a folder where thieves leave what they get.
+/// A file and a folder of root's that nobody else may touch, and a folder where thieves put what
+/// they get.
 pub(crate) struct Treasure {
     vault: PathBuf,
     pub(crate) loot: PathBuf,
 }
 
-/// Nothing else in the lab has it.
+/// No other file of the lab holds this text.
 const SECRET: &str = "a secret of root's that no thief may see";
 
 impl Treasure {
@@ -175,7 +177,8 @@ fn remove(path: &Path) {
     assert!(removed.is_ok() || !path.exists(), "{}: {removed:?}", path.display());
 }
 
-/// All names that a capture may have in the next minute are links to a file of root's, or FIFOs that are read.
+/// Every name that a capture can get in the next minute is a link to a file of root's, or a FIFO
+/// with a reader.
 fn planted_captures_are_refused(lab: &Lab, treasure: &Treasure) {
     let captures = folder(lab);
     for (job, kind) in [(930, "links"), (931, "fifos")] {
@@ -200,7 +203,7 @@ fn planted_captures_are_refused(lab: &Lab, treasure: &Treasure) {
     clean(lab);
 }
 
-/// A process of a user's that has the arguments of a capture, and one that looks as if a capture were being launched.
+/// A user runs a process with the arguments of a capture, and one that looks like a launch of it.
 fn processes_of_users_are_left_alone(lab: &Lab) {
     starts(lab, 935);
     let running = real_captures(lab);
@@ -220,7 +223,8 @@ fn processes_of_users_are_left_alone(lab: &Lab) {
     clean(lab);
 }
 
-/// A node is started again in mid-job and has lost its folder: a user makes another, in which the capture is a link to a file of root's.
+/// A node restarts in mid-job and loses its capture folder. A user creates another one, in which
+/// the names of capture and log are links to a file of root's.
 fn folders_that_change_in_mid_job_are_refused(lab: &Lab, treasure: &Treasure) {
     let (captures, job) = (folder(lab), 940);
     starts(lab, job);
@@ -250,7 +254,8 @@ fn folders_that_change_in_mid_job_are_refused(lab: &Lab, treasure: &Treasure) {
     clean(lab);
 }
 
-/// A journal that was changed, or of which part is gone: it is refused, or the switches are found to mirror what it does not tell of.
+/// Changed and truncated journals: either the journal is refused, or the check of the switches
+/// finds the mirrors that it does not mention.
 fn damaged_journals_are_refused(lab: &Lab) {
     let job = 950;
     starts(lab, job);
@@ -286,7 +291,7 @@ fn damaged_journals_are_refused(lab: &Lab) {
     clean(lab);
 }
 
-/// While hooks run a user swaps the folder of captures for others, links and FIFOs.
+/// While hooks run, a user swaps the capture folder for other folders, links and FIFOs.
 fn raced(lab: &Lab, treasure: &Treasure, races: u32) {
     let (captures, items) = (folder(lab), lab.path().join("captures/items"));
     open(&items, 0o755);
@@ -327,8 +332,8 @@ pub(crate) fn a_thousand_hooks_are_raced() {
     }
 }
 
-/// The owner of captures follows root into the folders of runs and swaps whatever is there. This goes on while hooks fetch captures, while a second try fetches the rest,
-/// and while Slurm runs the analysis.
+/// The owner of captures follows root into the run folders and swaps every entry there: while hooks
+/// fetch captures, while a second try fetches the rest, and while Slurm runs the analysis.
 pub(crate) fn the_owner_of_captures_gains_nothing_by_following_root() {
     let (lab, treasure) = shared("root", SHARED_AND_GIVEN);
     followed(&lab, &treasure, 1);
@@ -359,7 +364,8 @@ pub(crate) fn a_thousand_runs_are_followed() {
     followed(&lab, &treasure, MANY_RACES);
 }
 
-/// Second names of root's files are a matter of `fs.protected_hardlinks`: this thief may make them, as where that is off.
+/// Whether users can hard-link files of root's depends on `fs.protected_hardlinks`. This capability
+/// allows it, as the setting 0 does.
 pub(crate) const LINKS: [&str; 2] = ["--inh-caps=+fowner", "--ambient-caps=+fowner"];
 
 fn follower(lab: &Lab, treasure: &Treasure) -> Thief {
@@ -367,7 +373,8 @@ fn follower(lab: &Lab, treasure: &Treasure) -> Thief {
     Thief::start_in(&lab.container, OWNER, &LINKS, FOLLOW, &[&runs, &treasure.secret(), &loot])
 }
 
-/// The first try leaves a capture on its sink, so that the second one works in a folder that is the owner's already.
+/// The first try leaves a capture on its sink, so the second try works in a folder that belongs to
+/// the owner already.
 fn followed(lab: &Lab, treasure: &Treasure, runs: u32) {
     let thief = follower(lab, treasure);
     for run in 0..runs {
@@ -398,7 +405,8 @@ fn followed(lab: &Lab, treasure: &Treasure, runs: u32) {
     clean(lab);
 }
 
-/// Hooks as Slurm's own user, from `sbatch` to the analysis; what that user cannot do is told when hooks are installed, and by `selftest`.
+/// Hooks run as `SlurmUser=slurm`, from `sbatch` to the analysis. `hook install` and `selftest`
+/// refuse settings that need root.
 pub(crate) fn hooks_run_as_slurms_own_user() {
     let lab = Lab::start_as(SLURM);
     lab.traffic(&tools::sample(SAMPLE));

@@ -82,7 +82,8 @@ impl Lab {
         fs::set_permissions(self.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
     }
 
-    /// Copies programs here. They may have been built where nobody but root can go, or where others can write.
+    /// Copies the programs into the lab. The build folder may be closed to other users, or writable
+    /// for them.
     pub(crate) fn copy_programs(&self) {
         let bin = self.path().join("bin");
         for name in fs::read_dir(&bin).expect("bin").map(|entry| entry.expect("entry").path()) {

@@ -1,5 +1,5 @@
-//! Races: a user swaps what stands at a path, in a tight loop, while root's code checks it and writes there. Each of the smallest ways in is taken a thousand times; whole
-//! hooks are raced in `attacks.rs`.
+//! Races: a user swaps the entry at a path in a tight loop while root's code checks the path and
+//! writes there, 1000 times for each of the smallest entry points. `attacks.rs` races whole hooks.
 
 use crate::attacks::{FOLLOW, LINKS, OWNER, SWAP, Thief, Treasure, USER, open};
 use ibscope_orchestrator::config::Config;
@@ -20,7 +20,7 @@ const RACES: usize = 1000;
 type Answer = Result<(), Box<dyn Error>>;
 type Way = fn(&Path) -> Answer;
 
-/// What root does at a path; refused where the path is not root's alone.
+/// Uses that root makes of a path. Each fails where the path is not root's alone.
 const WAYS: [(&str, Way); 5] = [
     ("files in a folder", files),
     ("the state folder", state),
@@ -64,7 +64,8 @@ fn scripts(path: &Path) -> Answer {
     Ok(Installation { scripts: vec![script], lines: Vec::new(), findings: Vec::new() }.write()?)
 }
 
-/// A user prepares folders, links, FIFOs, journals and configurations, and swaps them at the path that root uses.
+/// A user prepares a folder with a journal and a configuration, links and FIFOs, and swaps them at
+/// the path that root uses.
 pub(crate) fn users_lose_the_race_for_a_path() {
     let arena = tempfile::tempdir().expect("folder");
     open(arena.path(), 0o755);
@@ -102,7 +103,7 @@ pub(crate) fn users_lose_the_race_for_a_path() {
     }
 }
 
-/// The folder of a run belongs to the owner of captures when the rest of them is fetched.
+/// A second try to fetch captures works in a run folder that belongs to the owner of captures.
 pub(crate) fn the_owner_loses_the_race_for_files_of_a_run() {
     let arena = tempfile::tempdir().expect("folder");
     open(arena.path(), 0o755);

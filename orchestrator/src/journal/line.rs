@@ -1,5 +1,6 @@
-//! Lines of a journal: an entry as JSON, a tab, and a sum over it and all entries before it. A line that was changed after it was written, or that follows on lines that
-//! are gone, has another sum. Journals of earlier versions have no sums, and go on without.
+//! Lines of a journal: an entry as JSON, a tab, and a sum over this entry and all entries before
+//! it. A changed line has another sum, and so has a line whose predecessors are missing. Journals
+//! of earlier versions have no sums and are continued without them.
 
 use super::Entry;
 use sha2::{Digest, Sha256};

@@ -1,8 +1,10 @@
 //! The journal of a run: what was done, written down before it is done, so that it can be undone whatever happens in between.
 //!
-//! One file per run in the state folder, a JSON object and a sum per line (`line`). Each line is synced to the disk before the change that it announces, and another one says what
-//! came of it. Who is killed at any point leaves a journal that says at least what was done. A last line that was cut off announces
-//! something that was not begun, so it is dropped. A journal gets its name when its first line is on the disk: without one it is damaged.
+//! One file per run in the state folder, a JSON object and a sum per line (`line`). Each line is
+//! synced to the disk before the change that it announces, and a later line records the result. A
+//! process that is killed at any point leaves a journal with at least everything that was done. An
+//! incomplete last line announces a change that was not begun, so it is dropped. A journal gets its
+//! name when its first line is on the disk: without a first line it is damaged.
 
 mod entry;
 mod line;

@@ -77,7 +77,8 @@ fn of_closed_journals_the_last_ones_are_kept() {
     assert!(state.journals().unwrap().is_empty());
 }
 
-/// Any bit of a journal that is another one: it is refused. Where the last line has lost its end, it counts as not written, as if it were cut off.
+/// A journal with any one bit changed is refused. Where the last line has lost its end, that line
+/// counts as not written.
 #[test]
 fn a_journal_with_a_changed_bit_is_refused() {
     let (_folder, text) = written();
@@ -96,7 +97,7 @@ fn a_journal_with_a_changed_bit_is_refused() {
     }
 }
 
-/// Lines that are gone, that stand twice or in another order, and zeros in place of what was written.
+/// Missing, repeated and reordered lines, and zeros in place of the end.
 #[test]
 fn a_journal_without_some_of_its_lines_is_refused() {
     let (_folder, text) = written();
@@ -115,7 +116,7 @@ fn a_journal_without_some_of_its_lines_is_refused() {
     }
 }
 
-/// A run that an earlier version has begun, without sums, is undone by this one.
+/// A run that an earlier version began, without sums, is undone by this version.
 #[test]
 fn a_journal_without_sums_goes_on_without() {
     let (folder, text) = written();

@@ -65,8 +65,10 @@ pub(super) const SIGNAL: &str = concat!(
     r#"while [ "$i" -lt "$n" ]; do alive || { echo gone; exit 0; }; sleep 0.05; i=$((i+1)); done; echo alive"#
 );
 
-/// `-e` and an argument, any number of times: every process of root's or of the user who asks that has one of them among its own (others may call theirs as they
-/// like), as a line `P pid start-time state` and a line `A...` for each of its arguments. Line ends in them become 0x01.
+/// `-e` and an argument, any number of times: every process that has one of them among its own and
+/// that belongs to root or to the user who asks (other users may give their processes any
+/// arguments). Prints a line `P pid start-time state` and a line `A...` for each argument. Line
+/// ends in arguments become 0x01.
 pub(super) const FIND: &str = concat!(
     r#": ibscope-find; o=$(id -u); for f in $(grep -lzFx "$@" /proc/[0-9]*/cmdline 2>/dev/null); do p=${f#/proc/}; p=${p%/cmdline}; "#,
     r#"u=$(stat -c %u -- "/proc/$p" 2>/dev/null); [ "$u" = 0 ] || [ "$u" = "$o" ] || continue; "#,

@@ -29,7 +29,7 @@ pub(super) fn collect(
     folder: impl FnOnce() -> Result<Folder, Refusal>,
 ) -> Result<Fetched, Refusal> {
     let node = effort.node(&step.node)?;
-    // Also long after the capture was stopped, and after the node was started again.
+    // A second try may come long after the capture was stopped, and after a restart of the node.
     sink::inspect(&node, &step.node, step.folder())?;
     if let Some(owner) = &effort.config.capture.owner {
         let (file, log) = (step.file.to_string_lossy(), step.log.to_string_lossy());
@@ -123,8 +123,9 @@ fn part_of(whole: &OsStr) -> OsString {
     name
 }
 
-/// The file that a transfer goes on with, or a new one where nothing of it is here. It is its owner's from the start: the folder may be too, and a file of
-/// root's in such a folder is not gone on with.
+/// The file that a transfer continues, or a new one where nothing is here yet. It belongs to the
+/// owner from the start: the folder may belong to the owner already, and there a file of root's is
+/// not continued.
 fn begun(folder: &Folder, part: &OsStr, have: u64, owner: Option<Ids>) -> io::Result<File> {
     let file = if have > 0 {
         folder.append(part)?

@@ -320,7 +320,8 @@ impl Work<'_> {
     }
 }
 
-/// What nobody began is not undone, and looked at: the last lines of a journal may be gone without a trace.
+/// Checks that a mirror is off that the journal never announced: a journal can lose its last lines
+/// without a trace. Nothing is switched off, because somebody else may mirror the ports.
 fn not_begun(effort: Effort<'_>, step: &MirrorStep) -> Result<(), Refusal> {
     step.check_off.iter().try_for_each(|check| effort.check(check)).map_err(|what| {
         format!(

@@ -29,7 +29,8 @@ pub(super) fn stop(
     let node = effort.node(&step.node)?;
     let name = step.backend.name();
     let mut ended = Ended::default();
-    // Checked before the capture began. A node that was started again may have lost the folder since, and a user of it may have made another.
+    // The folder was checked before the capture began. A node that was restarted since may have
+    // lost it, and a user of the node may have created another one.
     let is_trusted = sink::inspect(&node, &step.node, step.folder());
     if known.is_none() && is_trusted.is_ok() {
         match node.claim(&step.log).map_err(refusal)? {

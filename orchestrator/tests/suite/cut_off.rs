@@ -177,7 +177,8 @@ fn in_the_middle_of_a_slow_command() {
     assert_eq!(lab.mirrored(), [""; 0]);
 }
 
-/// The journal as it was left by a start, cut at every byte: what stands in it is enough, or it is refused; nothing panics.
+/// The journal that a start left, truncated at every byte: without its first line it is refused,
+/// and nothing panics.
 #[test]
 fn with_a_journal_cut_at_any_byte() {
     let lab = Lab::new();
@@ -190,7 +191,8 @@ fn with_a_journal_cut_at_any_byte() {
     for length in 0..whole.len() {
         fs::write(&path, &whole[..length]).unwrap();
         let record = state.journals().unwrap().remove(0).record;
-        // A journal has its name when its first line is on the disk; of the others each counts that has its end.
+        // A journal has its name once its first line is on the disk; of the others, each complete
+        // line counts.
         assert_eq!(record.is_ok(), lines(&whole[..length]) > 0, "{length} bytes");
     }
     // Cut within the line that says that everything has started.
@@ -211,11 +213,11 @@ fn a_journal_that_is_damaged_is_refused() {
         assert!(said.contains(what) && said.contains("undo the run by hand"), "{said}");
         assert_eq!(lab.mirrored().len(), 4, "nothing is done by a journal that is damaged");
     };
-    // Ports and paths that are others, which would be undone in place of the right ones.
+    // Other ports and paths would be undone in place of the right ones.
     for (right, wrong) in [("1000-1\"", "1000-3\""), ("captures/a-s1", "captures/a-s3"), ("\"done\"", "\"doing\"")] {
         refused(&summed.replace(right, wrong), "it was changed after it was written");
     }
-    // As earlier versions have written it, without sums.
+    // As earlier versions wrote it, without sums.
     let whole: String = summed.lines().flat_map(|line| [line.split('\t').next().unwrap(), "\n"]).collect();
     let second = whole.lines().nth(1).unwrap();
     for (damaged, what) in [

@@ -1,5 +1,6 @@
-# Run by the owner of captures. As soon as a run's folder is the owner's, all names in it, and those that root may write next, become links to a file of root's,
-# second names of it, FIFOs, and scripts that say who runs them.
+# Run by the owner of captures. As soon as a run folder belongs to the owner, every name in it, and
+# every name that root may write next, becomes a link to a file of root's, a hard link to it, a
+# FIFO, or a script that notes who runs it.
 use strict;
 use POSIX qw(mkfifo);
 
