@@ -29,19 +29,22 @@ pub type Ids = (u32, Option<u32>);
 pub struct Folder {
     dir: Dir,
     path: PathBuf,
-    /// A user whose files in it are read and written as well: it may be that user's folder.
+    /// A user whose files in it are read and written as well.
     owner: Option<u32>,
+    /// The folder belongs to that user. The user can hard-link a file of root's into it and unlink
+    /// it again at any moment, so only files that belong to the user are used.
+    is_given: bool,
 }
 
 impl Folder {
     /// Opens a folder that is there.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { dir: walk(path, None, own_id()?)?, path: path.to_owned(), owner: None })
+        Ok(Self { dir: walk(path, None, own_id()?)?, path: path.to_owned(), owner: None, is_given: false })
     }
 
     /// Opens a folder; where one on the path is missing, it is made with this mode.
     pub fn make(path: &Path, mode: u32) -> io::Result<Self> {
-        Ok(Self { dir: walk(path, Some(mode), own_id()?)?, path: path.to_owned(), owner: None })
+        Ok(Self { dir: walk(path, Some(mode), own_id()?)?, path: path.to_owned(), owner: None, is_given: false })
     }
 
     /// The folder that a file is in, and the file's name.
@@ -60,7 +63,7 @@ impl Folder {
         if !is_owned {
             trust(&path, &metadata, false, own_id()?)?;
         }
-        Ok(Self { dir, path, owner: owner.map(|(user, _)| user) })
+        Ok(Self { dir, path, owner: owner.map(|(user, _)| user), is_given: is_owned })
     }
 
     /// Where it is.
@@ -70,12 +73,7 @@ impl Folder {
 
     /// Makes a file that is not there yet.
     pub fn create(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(mode);
-        let file = self.dir.open_with(name.as_ref(), &options)?.into_std();
-        // Whatever the mask is.
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
-        Ok(file)
+        self.missing(name.as_ref(), OpenOptions::new().write(true), mode)
     }
 
     /// Opens a file for reading; refused where it is a link, no regular file, or of another user than root and us.
@@ -103,13 +101,19 @@ impl Folder {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 found => return found,
             }
-            match self.create(name, mode) {
+            match self.missing(name, OpenOptions::new().append(true), mode) {
                 // Somebody else was quicker.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                // What another one writes behind it in the meantime has to stay.
-                made => return made.and_then(|_| self.append(name)),
+                made => return made,
             }
         }
+    }
+
+    fn missing(&self, name: &OsStr, options: &mut OpenOptions, mode: u32) -> io::Result<File> {
+        let file = self.dir.open_with(name, options.create_new(true).mode(mode))?.into_std();
+        // Whatever the mask is.
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        Ok(file)
     }
 
     fn existing(&self, name: &OsStr, options: &mut OpenOptions) -> io::Result<File> {
@@ -121,8 +125,10 @@ impl Folder {
             return Err(refused(&path, "is no regular file"));
         }
         let user = metadata.uid();
-        if user != 0 && Some(user) != self.owner && user != own_id()? {
-            return Err(refused(&path, &format!("belongs to user {user}, not to root")));
+        let is_ours = !self.is_given && (user == 0 || user == own_id()?);
+        if !is_ours && Some(user) != self.owner {
+            let whose = if self.is_given { "the folder's owner" } else { "root" };
+            return Err(refused(&path, &format!("belongs to user {user}, not to {whose}")));
         }
         // Another name of a file that is elsewhere.
         if metadata.nlink() > 1 {
@@ -201,7 +207,7 @@ pub fn give(file: &File, owner: Option<Ids>) -> io::Result<()> {
 }
 
 /// The user that runs this.
-fn own_id() -> io::Result<u32> {
+pub(crate) fn own_id() -> io::Result<u32> {
     Ok(fs::metadata("/proc/self")?.uid())
 }
 
@@ -402,6 +408,12 @@ mod tests {
         fs::hard_link(&secret, home.path().join("run/twin")).unwrap();
         for name in ["file.part", "twin"] {
             assert!(again.read(name).is_err() && again.append_or_create(name, 0o600).is_err(), "{name}");
+        }
+        // A link count of 1 proves nothing here: the owner may have hard-linked a file of root's,
+        // which is unlinked elsewhere by now.
+        fs::write(home.path().join("run/moved"), "root's").unwrap();
+        for refused in [again.read("moved"), again.append("moved"), again.append_or_create("moved", 0o600)] {
+            assert!(said(refused).contains("belongs to user 0, not to the folder's owner"));
         }
         symlink(home.path(), home.path().join("linked")).unwrap();
         assert!(all.inside(OsStr::new("linked"), 0o700, owner).is_err());

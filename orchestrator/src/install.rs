@@ -1,12 +1,12 @@
 //! Installing the hooks: the scripts that Slurm is to run, the lines of `slurm.conf`, and whether what is there fits.
 
-use crate::config::Config;
-use crate::folder::user_of;
+use crate::config::{Config, Owner};
+use crate::folder::{Folder, user_of};
 use crate::quote;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -111,7 +111,10 @@ impl Installation {
         for (what, folder) in folders {
             findings.extend(folder.map(|folder| on_folder(what, folder, user)));
         }
+        findings.extend(on_owner(config.capture.owner.as_ref(), user));
         findings.push(on_program(program, user)?);
+        findings.extend(on_way("program", program, user));
+        findings.extend(on_way("scripts", &scripts[0].path, user));
         Ok(Self { scripts, lines, findings })
     }
 
@@ -123,15 +126,11 @@ impl Installation {
         };
         for script in self.scripts.iter().filter(is_free) {
             let failed = |source| InstallError::File { path: script.path.clone(), source };
-            let folder = script.path.parent().unwrap_or(Path::new("/"));
-            fs::create_dir_all(folder).map_err(failed)?;
-            let beside = script.path.with_extension("new");
-            let written = fs::File::create(&beside).and_then(|mut file| {
-                file.write_all(script.text.as_bytes())?;
-                file.set_permissions(fs::Permissions::from_mode(0o755))?;
-                file.sync_all()
-            });
-            written.and_then(|()| fs::rename(&beside, &script.path)).map_err(failed)?;
+            let put = || {
+                let folder = Folder::make(script.path.parent().unwrap_or(Path::new("/")), 0o755)?;
+                folder.put(script.path.file_name().unwrap_or_default(), script.text.as_bytes(), 0o755, None)
+            };
+            put().map_err(failed)?;
         }
         Ok(())
     }
@@ -306,6 +305,29 @@ fn uid(user: &str) -> Option<u32> {
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
+/// Only root gives files to somebody else.
+fn on_owner(owner: Option<&Owner>, user: &str) -> Option<Finding> {
+    let own = uid(user)?;
+    owner.and_then(|owner| cannot_give(owner, own)).map(wrong)
+}
+
+/// Why hooks that run as `own` cannot give captures to this owner.
+pub(crate) fn cannot_give(owner: &Owner, own: u32) -> Option<String> {
+    (own != 0 && uid(&owner.user) != Some(own)).then(|| {
+        format!(
+            "capture.owner is {owner}, and hooks run as user {own}, who cannot give files to others; let slurmctld run \
+             as root (SlurmUser), or leave capture.owner out"
+        )
+    })
+}
+
+/// Whoever may change names on the way to what Slurm runs has it run something else.
+fn on_way(what: &str, file: &Path, user: &str) -> Option<Finding> {
+    let folder = file.parent()?;
+    let fault = user_of(folder, uid(user)?).err().filter(|error| error.kind() != io::ErrorKind::NotFound)?;
+    Some(wrong(format!("folder of the {what}: {fault}")))
+}
+
 fn on_program(program: &Path, user: &str) -> Result<Finding, InstallError> {
     let place = program.display();
     let metadata = fs::metadata(program).map_err(|source| InstallError::File { path: program.to_owned(), source })?;
@@ -325,6 +347,7 @@ fn on_program(program: &Path, user: &str) -> Result<Finding, InstallError> {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use std::os::unix::fs::PermissionsExt as _;
 
     /// A folder with a configuration, a key and a `slurm.conf`.
     struct Site(tempfile::TempDir);
@@ -460,6 +483,43 @@ mod tests {
         site.file("slurm.conf", "SlurmUser=nobody\n", 0o644);
         let wrong = site.wrong();
         assert!(wrong.iter().any(|wrong| wrong.contains("state")), "{wrong:?}");
+    }
+
+    /// Root writes the scripts and Slurm runs them, so nobody else may replace them or the program.
+    #[test]
+    fn scripts_and_the_program_are_where_nobody_else_can_replace_them() {
+        let site = Site::new(&format!("SlurmUser={}\n", Site::user()));
+        fs::create_dir(site.at("scripts")).unwrap();
+        site.file("secret", "secret", 0o600);
+        std::os::unix::fs::symlink(site.at("secret"), site.at("scripts/prolog.new")).unwrap();
+        site.inspect().write().unwrap();
+        assert_eq!(fs::read_to_string(site.at("secret")).unwrap(), "secret");
+        assert!(site.inspect().is_right(), "{:#?}", site.inspect());
+        let open = fs::Permissions::from_mode(0o1777);
+        fs::remove_file(site.at("scripts/epilog")).unwrap();
+        fs::set_permissions(site.at("scripts"), open.clone()).unwrap();
+        let found = site.inspect();
+        assert!(found.write().unwrap_err().to_string().contains("has mode 1777"));
+        assert!(!site.at("scripts/epilog").exists());
+        let wrong = site.wrong();
+        assert!(
+            wrong.len() == 1 && wrong[0].contains("folder of the scripts") && wrong[0].contains("1777"),
+            "{wrong:?}"
+        );
+        fs::set_permissions(site.at("scripts"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(site.0.path(), open).unwrap();
+        let wrong = site.wrong();
+        assert!(wrong.iter().any(|wrong| wrong.contains("folder of the program")), "{wrong:?}");
+    }
+
+    #[test]
+    fn only_root_gives_captures_to_an_owner() {
+        let owner = |name: &str| Owner::try_from(name.to_owned()).unwrap();
+        assert_eq!(cannot_give(&owner("nobody:nogroup"), 0), None);
+        assert_eq!(cannot_give(&owner("root"), 0), None);
+        let refused = cannot_give(&owner("root:adm"), 64_030).unwrap();
+        assert!(refused.contains("root:adm") && refused.contains("user 64030"), "{refused}");
+        assert_eq!(cannot_give(&owner("nobody"), uid("nobody").unwrap()), None);
     }
 
     #[test]

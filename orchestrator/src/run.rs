@@ -12,7 +12,6 @@ use crate::remote::{Files, parallel};
 use crate::sink;
 use crate::step::{CaptureStep, HostfileStep, MirrorStep, Step};
 use crate::undo::{self, Captures, Undone};
-use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -108,10 +107,7 @@ pub fn claim(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant
     let mut lock = state.lock_job(job_id, deadline)?;
     let mut earlier = Vec::new();
     for kept in state.journals()?.into_iter().filter(|kept| kept.job_id == job_id) {
-        let Some(journal) = state.reopen(&kept.path, lock)? else {
-            lock = state.lock_job(job_id, deadline)?;
-            continue;
-        };
+        let journal = state.reopen(&kept.path, lock)?;
         let undone;
         // A hook has no time for fetching captures: they are fetched when the new run is undone.
         (undone, lock) = undo::undo(Effort { config, runner, deadline, ran: None }, &state, journal, Captures::Later);
@@ -164,7 +160,7 @@ fn prepare(effort: Effort<'_>, journal: &Journal) -> Result<Vec<Refusal>, Journa
     let steps: Vec<(usize, &Step)> = journal.plan().steps.iter().enumerate().collect();
     let refusals = parallel(&steps, effort.width(), |&(place, step)| match step {
         Step::Capture(capture) => {
-            let folder = capture.file.parent().unwrap_or(Path::new("/"));
+            let folder = capture.folder();
             let is_room = || effort.room_on(&capture.node, folder, effort.config.capture.disk_limit_bytes);
             let node = effort.node(&capture.node);
             if let Err(what) =

@@ -1,10 +1,10 @@
 //! A look at everything that a capture needs, before the first one: nothing is started, mirrored or changed, except that files are created and deleted
 //! again in the folders that must take them.
 
-use crate::config::CaptureBackend;
-use crate::config::{Config, MirrorBackend, Place, Values};
+use crate::config::{CaptureBackend, Config, MirrorBackend, Owner, Place, Values};
 use crate::fabric::{self, Inventory};
-use crate::folder::Folder;
+use crate::folder::{self, Folder};
+use crate::install;
 use crate::journal::State;
 use crate::remote::process::Node;
 use crate::remote::{Output, RemoteError, Runner, parallel};
@@ -80,6 +80,9 @@ fn here(config: &Config) -> Vec<Row> {
         rows.extend(folder.map(|folder| row(HERE, format!("{what} {}", folder.display()), writable(folder))));
     }
     rows.extend(config.run.log.as_ref().map(|log| row(HERE, format!("log {}", log.display()), log_folder(log))));
+    rows.extend(
+        config.capture.owner.as_ref().map(|owner| row(HERE, format!("owner of captures {owner}"), gives(owner))),
+    );
     rows.extend(of_ssh(config));
     rows
 }
@@ -102,6 +105,12 @@ fn log_folder(log: &Path) -> Result<(), String> {
     Folder::open(folder)
         .map(drop)
         .map_err(|error| format!("hooks do not write there: {error}; or give run.log another folder"))
+}
+
+/// Captures can be given to their owner.
+fn gives(owner: &Owner) -> Result<(), String> {
+    let own = folder::own_id().map_err(|error| error.to_string())?;
+    install::cannot_give(owner, own).map_or(Ok(()), Err)
 }
 
 /// What ssh reads: the key, which nobody else may read, and the keys of nodes, which nobody else may write.

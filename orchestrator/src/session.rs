@@ -46,7 +46,7 @@ pub fn preview(config: &Config, job: &Job, runner: &dyn Files) -> Result<Plan, S
     if config.run.state_dir.exists() {
         for kept in State::open(&config.run.state_dir)?.journals()?.into_iter().filter(|kept| kept.job_id != job.id) {
             match kept.record {
-                Ok(record) => others.extend(record.iter().flat_map(|record| record.taken().cloned())),
+                Ok(record) => others.extend(record.taken().cloned()),
                 Err(error) => problems.push(error.to_string()),
             }
         }

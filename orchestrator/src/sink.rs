@@ -92,6 +92,64 @@ impl<'a> Sight<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remote::Local;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    /// The user who swaps folders.
+    const USER: u32 = 65_534;
+    const RACES: usize = 1000;
+
+    /// A user swaps the entry at the path in a tight loop while it is created and checked. A folder
+    /// that is not refused belongs to root alone, and stays.
+    #[test]
+    fn users_lose_the_race_for_a_folder_of_captures() {
+        if folder::own_id().unwrap() != 0 {
+            eprintln!("SKIPPED: only root can run something as another user");
+            return;
+        }
+        let arena = tempfile::tempdir().unwrap();
+        let [shared, vault] = ["shared", "vault"].map(|name| arena.path().join(name));
+        let (path, items) = (shared.join("captures"), shared.join("items"));
+        for (folder, mode) in [(arena.path(), 0o755), (&shared, 0o1777), (&vault, 0o700), (&items, 0o755)] {
+            fs::create_dir_all(folder).unwrap();
+            fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        fs::create_dir(items.join("folder")).unwrap();
+        for folder in [items.join("folder"), items.clone()] {
+            chown(folder, Some(USER), Some(USER)).unwrap();
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fabric/attacks/swap.pl");
+        let ids = [format!("--reuid={USER}"), format!("--regid={USER}")];
+        let mut thief = Command::new("setpriv")
+            .args(ids)
+            .args(["--clear-groups", "--pdeathsig=KILL", "perl", "-e", &fs::read_to_string(script).unwrap(), "--"])
+            .args([&path, &vault, &items])
+            .stdin(Stdio::null())
+            .current_dir("/")
+            .spawn()
+            .unwrap();
+        let runner = Local::default();
+        let node = Node { runner: &runner, name: None, timeout: Duration::from_mins(1) };
+        let mut won = 0;
+        for _ in 0..RACES {
+            if prepare(&node, "here", &path).is_ok() {
+                let found = fs::symlink_metadata(&path).unwrap();
+                assert!(found.is_dir() && found.uid() == 0 && found.mode() & 0o7777 == 0o700, "{found:?}");
+                won += 1;
+            }
+            if fs::symlink_metadata(&path).is_ok_and(|found| found.uid() == 0) {
+                fs::remove_dir(&path).unwrap();
+            }
+        }
+        thief.kill().unwrap();
+        thief.wait().unwrap();
+        println!("root was first {won} times of {RACES}");
+        assert!(won < RACES, "the thief was not there");
+        assert_eq!(fs::read_dir(vault).unwrap().count(), 0);
+    }
 
     fn refusal(found: &[&str], path: &str, actual: &str) -> String {
         let said = [&["0", actual][..], found, &["0 41ed /"]].concat().join("\n");

@@ -53,9 +53,8 @@ fn run(state: &State, kept: Kept) -> Run {
         journal: kept.path,
     };
     match kept.record {
-        Ok(None) => {}
         Err(error) => run.problems.push(error.to_string()),
-        Ok(Some(record)) => {
+        Ok(record) => {
             for (step, progress) in record.plan.steps.iter().zip(&record.progress) {
                 match step {
                     _ if matches!(progress, Progress::Planned | Progress::Undone(_)) => {}

@@ -5,7 +5,7 @@ use crate::guid;
 use crate::quote;
 use crate::text::printable;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A program with its arguments. No shell has a say in it: what carries it to a node quotes every argument.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +130,13 @@ pub struct CaptureStep {
     pub log: PathBuf,
     /// How it says that it is ready, is stopped and tells its count.
     pub backend: CaptureBackend,
+}
+
+impl CaptureStep {
+    /// The folder on the node that the capture and its log are in.
+    pub(crate) fn folder(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new("/"))
+    }
 }
 
 /// The nodes that MPI may use, for mpirun: written where the orchestrator runs.

@@ -351,6 +351,7 @@ fn refused(
 #[cfg(test)]
 mod tests {
     use super::super::component::{Evidence, Rank};
+    use super::super::processes::End;
     use super::*;
     use ibscope_parsers::Lid;
 

@@ -13,7 +13,12 @@ pub(crate) const NODELIST: &str = "n[001-004]";
 pub(crate) const LONGEST: Duration = Duration::from_secs(crate::site::DEADLINE_S + 2);
 
 pub(crate) fn lab(site: Site) -> Lab {
-    let lab = Lab::start();
+    lab_as("root", site)
+}
+
+/// The same with hooks that run as this user.
+pub(crate) fn lab_as(user: &'static str, site: Site) -> Lab {
+    let lab = Lab::start_as(user);
     lab.traffic(&tools::sample(SAMPLE));
     lab.configure(site);
     lab

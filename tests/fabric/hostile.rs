@@ -1,8 +1,10 @@
 //! Names that would do harm if a shell, an option parser or a path ever took them for anything but names. Those of switches and of a host of the fabric are in every
 //! test (`topology.rs`, `lab.rs`).
 
-use crate::cases::{NODELIST, hook, lab, starts};
+use crate::attacks::{SLURM, USER};
+use crate::cases::{NODELIST, hook, lab, lab_as, starts};
 use crate::jobs::{clean, only_folder};
+use crate::lab::Lab;
 use crate::site::{Site, environment};
 use crate::tools::Ran;
 use crate::topology::PWNED;
@@ -89,20 +91,26 @@ pub(crate) fn hostile_names_are_refused_or_passed_literally() {
     assert!(!Path::new(PWNED).exists(), "a name was run");
 }
 
-/// A user of the cluster.
-const USER: u32 = 65_534;
-
 /// What a user can prepare before a job's hooks run as root: folders, links, FIFOs, journals, a configuration. No file of root's changes, nothing runs,
 /// and what was prepared is named; with it out of the way jobs are captured.
 pub(crate) fn what_users_have_prepared_is_refused() {
-    let lab = lab(Site::PLAIN);
+    prepared(&lab(Site::PLAIN));
+}
+
+/// The same for hooks that run as Slurm's own user.
+pub(crate) fn slurms_user_refuses_what_users_have_prepared() {
+    prepared(&lab_as(SLURM, Site::PLAIN));
+}
+
+fn prepared(lab: &Lab) {
+    let own = lab.uid(lab.user);
     let at = |name: &str| lab.path().join(name);
     let secret = at("secret");
     fs::write(&secret, "root's").expect("file");
     let mode = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
     let refused = |what: &str| {
         for which in ["prolog", "epilog"] {
-            let told = hook(&lab, which, 920);
+            let told = hook(lab, which, 920);
             assert!(which == "epilog" || told.contains(what), "{what}: {told}");
         }
         assert_eq!((lab.switch_calls().len(), lab.captures_running().len()), (0, 0), "{what}");
@@ -145,31 +153,36 @@ pub(crate) fn what_users_have_prepared_is_refused() {
     chown(&planted, Some(USER), None).expect("owner");
     refused("state has mode 0777");
     mode(&state, 0o700);
-    let told = hook(&lab, "prolog", 920);
+    let told = hook(lab, "prolog", 920);
     assert!(told.contains("belongs to user 65534") || told.contains("capturing"), "{told}");
-    hook(&lab, "epilog", 920);
+    hook(lab, "epilog", 920);
     assert_eq!(fs::read_to_string(&secret).expect("file"), "root's");
     fs::remove_file(&planted).expect("journal");
 
     // The configuration: nothing in it is believed, not even where the log is.
     let config = at("capture.toml");
-    for (bits, owner) in [(0o660, 0), (0o606, 0), (0o600, USER)] {
+    for (bits, owner) in [(0o660, own), (0o606, own), (0o600, USER)] {
         mode(&config, bits);
         chown(&config, Some(owner), None).expect("owner");
         let before = lab.told().len();
         let Ran { code, stderr, .. } = lab.hook("prolog", 921, NODELIST);
         assert_eq!((code, lab.told().len()), (0, before), "{stderr}");
-        let what = if owner == USER { "belongs to user 65534" } else { "can be written by others" };
+        let what = match owner {
+            USER if own == 0 => "belongs to user 65534",
+            // The system does not even let it read the file.
+            USER => "Permission denied",
+            _ => "can be written by others",
+        };
         assert!(stderr.contains(what) && stderr.contains("capture.toml"), "{stderr}");
         assert_eq!(lab.captures_running().len(), 0);
     }
     mode(&config, 0o600);
-    chown(&config, Some(0), None).expect("owner");
+    chown(&config, Some(own), None).expect("owner");
 
     // What is missing is made, for root alone.
-    starts(&lab, 922);
+    starts(lab, 922);
     let made = fs::metadata(&captures).expect("folder").permissions().mode();
     assert_eq!(made & 0o7777, 0o700);
-    hook(&lab, "epilog", 922);
-    clean(&lab);
+    hook(lab, "epilog", 922);
+    clean(lab);
 }

@@ -60,7 +60,7 @@ impl Lab {
 pub(crate) fn variables(lab: &Path, node: &str) -> String {
     let lab = lab.display();
     format!(
-        "IBDUMP_STANDIN_DEVICES=ibsim0 IBDUMP_STANDIN_PACKETS={lab}/traffic.pcap IBDUMP_STANDIN_SEEN={lab}/seen-{node} \
+        "IBDUMP_STANDIN_DEVICES=ibsim0 IBDUMP_STANDIN_PACKETS={lab}/traffic.pcap IBDUMP_STANDIN_SEEN={lab}/seen/{node} \
          IBDUMP_STANDIN_MODE_FILE={lab}/fault-{node}"
     )
 }
@@ -85,7 +85,7 @@ pub(crate) fn deliver(lab: &Path) {
             }
         }
         // In one step, because captures read it all the time.
-        let (new, file) = (lab.join(format!("seen-{}.new", own[0])), lab.join(format!("seen-{}", own[0])));
+        let (new, file) = (lab.join(format!("seen/{}.new", own[0])), lab.join("seen").join(own[0]));
         fs::write(&new, lines).and_then(|()| fs::rename(&new, &file)).expect("what comes by");
     }
 }

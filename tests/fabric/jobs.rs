@@ -140,10 +140,13 @@ fn planned(lab: &Lab) {
 /// Installs the hooks as a person would; the lines for `slurm.conf`.
 pub(crate) fn install(lab: &Lab, config: &str) -> String {
     let slurm = lab.path().join("before.conf");
-    fs::write(&slurm, "SlurmUser=root\nPrologEpilogTimeout=70\n").expect("slurm.conf");
+    fs::write(&slurm, format!("SlurmUser={}\nPrologEpilogTimeout=70\n", lab.user)).expect("slurm.conf");
     let scripts = lab.path().join("scripts").display().to_string();
     let slurm = slurm.display().to_string();
-    let ran = lab.ibscope(
+    lab.copy_programs();
+    // A person does it as root, whatever the hooks run as.
+    let ran = lab.ibscope_as(
+        "root",
         &[],
         &["hook", "install", "--write", "--config", config, "--slurm-conf", &slurm, "--scripts", &scripts],
     );

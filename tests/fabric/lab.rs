@@ -6,7 +6,7 @@ use crate::{ibdump, mstreg, simulated, switch};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub(crate) struct Lab {
     pub(crate) container: Container,
     pub(crate) folder: tempfile::TempDir,
     pub(crate) topology: Topology,
+    /// Whom hooks run as: `SlurmUser`.
+    pub(crate) user: &'static str,
     console: ChildStdin,
     daemons: Vec<Child>,
 }
@@ -59,16 +61,60 @@ pub(crate) fn address(node: &str) -> String {
 impl Lab {
     /// The fabric of [`topology`] with its ssh servers.
     pub(crate) fn start() -> Self {
+        Self::start_as("root")
+    }
+
+    /// The same for hooks that run as this user.
+    pub(crate) fn start_as(user: &'static str) -> Self {
         let mut lab = Self::fabric(topology());
         lab.ssh_servers();
+        lab.user = user;
+        if user != "root" {
+            lab.let_users_in();
+            lab.copy_programs();
+            simulated::let_users_in(lab.path());
+        }
         lab
+    }
+
+    /// Other users than root can pass the lab's folder.
+    pub(crate) fn let_users_in(&self) {
+        fs::set_permissions(self.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
+    }
+
+    /// Copies the programs into the lab. The build folder may be closed to other users, or writable
+    /// for them.
+    pub(crate) fn copy_programs(&self) {
+        let bin = self.path().join("bin");
+        for name in fs::read_dir(&bin).expect("bin").map(|entry| entry.expect("entry").path()) {
+            let Ok(program) = fs::read_link(&name) else { continue };
+            fs::remove_file(&name).expect("link");
+            let copy = bin.join(format!(".{}", program.file_name().and_then(|name| name.to_str()).expect("a name")));
+            if !copy.exists() {
+                fs::copy(&program, &copy).expect("copy");
+            }
+            symlink(&copy, &name).expect("link");
+        }
+    }
+
+    /// Number of a user.
+    pub(crate) fn uid(&self, user: &str) -> u32 {
+        self.container.succeeds(["id", "-u", user]).trim().parse().expect("a number")
+    }
+
+    /// Gives the user that hooks run as what hooks read and write here.
+    pub(crate) fn hand_over(&self) {
+        let user = self.uid(self.user);
+        for name in ["state", "runs", "hosts", "log", "switch", "seen", "ssh/id", "capture.toml"] {
+            chown(self.path().join(name), Some(user), Some(user)).expect("owner");
+        }
     }
 
     /// A fabric alone, up to the moment when its last host is active.
     pub(crate) fn fabric(topology: Topology) -> Self {
         let folder = tempfile::Builder::new().prefix("ibscope-lab-").tempdir().expect("folder");
         let path = folder.path();
-        for name in ["bin", "run", "slots", "osm", "log", "ssh", "captures", "state"] {
+        for name in ["bin", "run", "slots", "osm", "log", "ssh", "captures", "state", "seen", "switch"] {
             fs::create_dir(path.join(name)).expect("folder");
         }
         let program = std::env::current_exe().expect("the test program");
@@ -121,7 +167,7 @@ impl Lab {
             .stderr(log(path, "opensm.err"))
             .spawn()
             .expect("nsenter");
-        let lab = Self { container, topology, console, daemons: vec![ibsim, opensm], folder };
+        let lab = Self { container, topology, user: "root", console, daemons: vec![ibsim, opensm], folder };
         let (last, ..) = lab.topology.hosts().last().expect("a host");
         until(Duration::from_secs(30), &format!("an active port of the last of {hosts} hosts"), || {
             lab.tool(last, &["ibstat"]).contains("State: Active").then_some(())

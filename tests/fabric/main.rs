@@ -9,6 +9,7 @@
 )]
 
 mod analysis;
+mod attacks;
 mod backends;
 mod cases;
 mod cluster;
@@ -21,6 +22,7 @@ mod jobs;
 mod lab;
 mod large;
 mod mstreg;
+mod races;
 mod settings;
 mod simulated;
 mod site;
@@ -41,7 +43,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 19] = [
+const TESTS: [(&str, Test); 26] = [
     ("the_lab_is_what_the_tests_take_it_for", the_lab_is_what_the_tests_take_it_for),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
     ("a_start_that_fails_is_undone_and_the_job_runs", starts::a_start_that_fails_is_undone_and_the_job_runs),
@@ -59,6 +61,16 @@ const TESTS: [(&str, Test); 19] = [
     ("hooks_of_nodes_act_on_the_first_one_only", failures::hooks_of_nodes_act_on_the_first_one_only),
     ("hostile_names_are_refused_or_passed_literally", hostile::hostile_names_are_refused_or_passed_literally),
     ("what_users_have_prepared_is_refused", hostile::what_users_have_prepared_is_refused),
+    ("slurms_user_refuses_what_users_have_prepared", hostile::slurms_user_refuses_what_users_have_prepared),
+    ("attacks_on_hooks_of_root_fail", attacks::attacks_on_hooks_of_root_fail),
+    ("attacks_on_hooks_of_slurms_user_fail", attacks::attacks_on_hooks_of_slurms_user_fail),
+    (
+        "the_owner_of_captures_gains_nothing_by_following_root",
+        attacks::the_owner_of_captures_gains_nothing_by_following_root,
+    ),
+    ("hooks_run_as_slurms_own_user", attacks::hooks_run_as_slurms_own_user),
+    ("users_lose_the_race_for_a_path", races::users_lose_the_race_for_a_path),
+    ("the_owner_loses_the_race_for_files_of_a_run", races::the_owner_loses_the_race_for_files_of_a_run),
     ("registers_are_written_read_back_and_cleared", backends::registers_are_written_read_back_and_cleared),
     ("every_node_captures_at_its_own_adapter", backends::every_node_captures_at_its_own_adapter),
     ("tcpdump_captures_roce", backends::tcpdump_captures_roce),
@@ -75,10 +87,13 @@ const TESTS: [(&str, Test); 19] = [
     ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),
 ];
 
-/// Takes longer than all the others: `make soak` asks for it by this variable.
+/// Take longer than all the others: `make soak` asks for them by this variable.
 const SOAK: &str = "IBSCOPE_SOAK";
-const LARGEST: (&str, Test) =
-    ("a_job_of_256_nodes_is_planned_on_2000_hosts", large::a_job_of_256_nodes_is_planned_on_2000_hosts);
+const LONGEST: [(&str, Test); 3] = [
+    ("a_job_of_256_nodes_is_planned_on_2000_hosts", large::a_job_of_256_nodes_is_planned_on_2000_hosts),
+    ("a_thousand_hooks_are_raced", attacks::a_thousand_hooks_are_raced),
+    ("a_thousand_runs_are_followed", attacks::a_thousand_runs_are_followed),
+];
 
 /// Programs that the lab needs, and that `make deps` installs.
 const PROGRAMS: [&str; 13] = [
@@ -126,8 +141,12 @@ fn main() -> ExitCode {
         })
         .with_ignored_flag(!is_root)
     };
-    let largest = std::env::var_os(SOAK).map(|_| LARGEST);
-    libtest_mimic::run(&Arguments::from_args(), TESTS.into_iter().chain(largest).map(trial).collect()).exit_code()
+    let longest = std::env::var_os(SOAK).map(|_| LONGEST);
+    libtest_mimic::run(
+        &Arguments::from_args(),
+        TESTS.into_iter().chain(longest.into_iter().flatten()).map(trial).collect(),
+    )
+    .exit_code()
 }
 
 /// The components alone: the fabric has the topology that was asked for, ssh reaches every node and shows its own view of the

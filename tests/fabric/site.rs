@@ -21,6 +21,8 @@ pub(crate) struct Site<'a> {
     pub(crate) ssh: &'a str,
     /// More of `[mirror]`.
     pub(crate) mirror: &'a str,
+    /// `capture.directory`, in the lab's folder.
+    pub(crate) captures: &'a str,
     /// More of `[capture]`, also sections below it.
     pub(crate) capture: &'a str,
     /// More of `[collect]`.
@@ -36,6 +38,7 @@ impl Site<'_> {
         program: "ibdump",
         ssh: "",
         mirror: "",
+        captures: "captures",
         capture: "",
         collect: "delete_fetched = true",
         run: "",
@@ -75,7 +78,7 @@ impl Lab {
             "command" => COMMANDS.replace("SWITCH", &at("bin/switchctl")),
             _ => String::new(),
         };
-        let Site { backend, program, ssh, mirror, capture, collect, run } = site;
+        let Site { backend, program, ssh, mirror, captures, capture, collect, run } = site;
         let mut text = format!(
             r#"[ssh]
 key = "{key}"
@@ -120,7 +123,7 @@ deadline_s = {DEADLINE_S}
             known_hosts = at("ssh/known_hosts"),
             bin = at("bin"),
             runs = at("runs"),
-            captures = at("captures"),
+            captures = at(captures),
             state = at("state"),
             log = at("log/ibscope"),
         );
@@ -133,13 +136,21 @@ deadline_s = {DEADLINE_S}
         let path = self.path().join("capture.toml");
         fs::write(&path, text).expect("configuration");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("permissions");
+        self.hand_over();
         path
     }
 
-    /// Runs `ibscope` in the lab, with these variables alone.
+    /// Runs `ibscope` in the lab as the user that hooks run as, with these variables alone.
     pub(crate) fn ibscope(&self, variables: &[String], arguments: &[&str]) -> Ran {
+        self.ibscope_as(self.user, variables, arguments)
+    }
+
+    /// The same as another user.
+    pub(crate) fn ibscope_as(&self, user: &str, variables: &[String], arguments: &[&str]) -> Ran {
         let program = self.path().join("bin/ibscope").display().to_string();
-        let words = variables.iter().map(String::as_str).chain([program.as_str()]).chain(arguments.iter().copied());
+        let (reuid, regid) = (format!("--reuid={user}"), format!("--regid={user}"));
+        let words = ["setpriv", &reuid, &regid, "--clear-groups", &program];
+        let words = variables.iter().map(String::as_str).chain(words).chain(arguments.iter().copied());
         self.container.run(words).into()
     }
 

@@ -3,8 +3,7 @@
 use crate::container::until;
 use crate::lab::{Lab, log};
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::time::Duration;
 
 /// Compute nodes are the first of the lab's nodes.
@@ -30,7 +29,11 @@ impl Lab {
         for name in ["", "slurm", "slurm/munge"] {
             fs::set_permissions(self.path().join(name), fs::Permissions::from_mode(0o755)).expect("permissions");
         }
-        fs::write(folder.join("slurm.conf"), configuration(self.path(), hooks)).expect("configuration");
+        for name in ["", "state"] {
+            let user = self.uid(self.user);
+            chown(folder.join(name), Some(user), Some(user)).expect("owner");
+        }
+        fs::write(folder.join("slurm.conf"), configuration(self, hooks)).expect("configuration");
         let key = folder.join("munge/key");
         fs::write(&key, [7; 1024]).expect("key");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("permissions");
@@ -119,7 +122,8 @@ impl Lab {
     }
 }
 
-fn configuration(lab: &Path, hooks: Hooks) -> String {
+fn configuration(lab: &Lab, hooks: Hooks) -> String {
+    let (user, lab) = (lab.user, lab.path());
     let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("host name");
     let host = host.trim().split('.').next().expect("a name");
     let (slurm, log) = (lab.join("slurm").display().to_string(), lab.join("log").display().to_string());
@@ -127,7 +131,7 @@ fn configuration(lab: &Path, hooks: Hooks) -> String {
         "ClusterName=lab
 SlurmctldHost={host}(10.77.0.1)
 SlurmctldPort=16817
-SlurmUser=root
+SlurmUser={user}
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={slurm}/munge/socket

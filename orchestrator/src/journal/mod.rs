@@ -1,10 +1,13 @@
 //! The journal of a run: what was done, written down before it is done, so that it can be undone whatever happens in between.
 //!
-//! One file per run in the state folder, a JSON object per line. Each line is synced to the disk before the change that it announces, and another one says what
-//! came of it. Who is killed at any point leaves a journal that says at least what was done. A last line that was cut off announces
-//! something that was not begun, so it is dropped.
+//! One file per run in the state folder, a JSON object and a sum per line (`line`). Each line is
+//! synced to the disk before the change that it announces, and a later line records the result. A
+//! process that is killed at any point leaves a journal with at least everything that was done. An
+//! incomplete last line announces a change that was not begun, so it is dropped. A journal gets its
+//! name when its first line is on the disk: without a first line it is damaged.
 
 mod entry;
+mod line;
 mod state;
 
 pub(crate) use entry::now_ns;
@@ -13,8 +16,10 @@ pub use state::{JobLock, Kept, PlanLock, State};
 
 use crate::folder::Folder;
 use crate::plan::Plan;
+use line::Chain;
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -62,6 +67,9 @@ impl JournalError {
     }
 }
 
+/// Stands behind the name of a journal whose first line is not on the disk yet.
+const UNFINISHED: &str = ".part";
+
 /// Looks on while a journal is written: called after each entry that is on the disk.
 pub type Observer = Box<dyn FnMut(&Entry) + Send>;
 
@@ -77,6 +85,7 @@ pub struct Journal {
 
 struct Inner {
     file: File,
+    chain: Chain,
     record: Record,
     observer: Option<Observer>,
 }
@@ -87,37 +96,40 @@ impl Journal {
         let path = folder.path().join(name);
         let failed = |what| JournalError::file(&path, what);
         let entry = Entry::Opened { version: VERSION, at_ns: opened_ns, plan: Box::new(plan.clone()) };
-        let mut file = folder.create(name, 0o600).map_err(failed("the journal cannot be created"))?;
-        append(&mut file, &entry).map_err(failed("the journal cannot be written"))?;
-        folder.sync().map_err(failed("the folder cannot be synced"))?;
+        let begun = unfinished(name);
+        let (mut file, mut chain) =
+            (folder.create(&begun, 0o600).map_err(failed("the journal cannot be created"))?, Chain::new());
+        chain.append(&mut file, &entry).map_err(failed("the journal cannot be written"))?;
+        let name = || folder.rename(OsStr::new(&begun), OsStr::new(name)).and_then(|()| folder.sync());
+        name().map_err(failed("the journal cannot be given its name"))?;
         let record = Record::opened(entry).map(|(record, _)| record).ok_or_else(|| broken(&path, 1, "no opening"))?;
         Ok(Self {
             path,
             plan,
             opened_ns,
             is_reopened: false,
-            inner: Mutex::new(Inner { file, record, observer: None }),
+            inner: Mutex::new(Inner { file, chain, record, observer: None }),
             lock,
         })
     }
 
-    /// Goes on with a journal; none where nothing stands in it, so that nothing was done.
-    fn reopen(folder: &Folder, path: &Path, lock: JobLock) -> Result<Option<Self>, JournalError> {
+    /// Goes on with a journal.
+    fn reopen(folder: &Folder, path: &Path, lock: JobLock) -> Result<Self, JournalError> {
         let failed = |what| JournalError::file(path, what);
         let name = path.file_name().unwrap_or_default();
         let text = folder.bytes(name).map_err(failed("the journal cannot be read"))?;
-        let Some((record, used)) = read(path, &text)? else { return Ok(None) };
+        let (record, used, chain) = read(path, &text)?;
         let file = folder.append(name).map_err(failed("the journal cannot be opened"))?;
         file.set_len(used as u64).map_err(failed("the journal's last line cannot be dropped"))?;
         let (plan, opened_ns) = (record.plan.clone(), record.opened_ns);
-        Ok(Some(Self {
+        Ok(Self {
             path: path.to_owned(),
             plan,
             opened_ns,
             is_reopened: true,
-            inner: Mutex::new(Inner { file, record, observer: None }),
+            inner: Mutex::new(Inner { file, chain, record, observer: None }),
             lock,
-        }))
+        })
     }
 
     /// The file.
@@ -157,8 +169,11 @@ impl Journal {
 
     /// Writes an entry; it is on the disk when this returns.
     pub fn write(&self, entry: &Entry) -> Result<(), JournalError> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        append(&mut inner.file, entry).map_err(JournalError::file(&self.path, "the journal cannot be written"))?;
+        let inner = &mut *self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner
+            .chain
+            .append(&mut inner.file, entry)
+            .map_err(JournalError::file(&self.path, "the journal cannot be written"))?;
         inner.record.apply(entry);
         if let Some(observer) = &mut inner.observer {
             observer(entry);
@@ -167,28 +182,36 @@ impl Journal {
     }
 }
 
-/// One write per line, so that a line is there as a whole or is the last one.
-fn append(file: &mut File, entry: &Entry) -> io::Result<()> {
-    let mut line = serde_json::to_vec(entry).map_err(io::Error::other)?;
-    line.push(b'\n');
-    file.write_all(&line)?;
-    file.sync_data()
-}
-
 fn broken(path: &Path, line: usize, what: impl Into<String>) -> JournalError {
     JournalError::Broken { path: path.to_owned(), line, what: what.into() }
 }
 
-/// What a journal says and how many of its bytes say so; none where not even its first line is whole.
-fn read(path: &Path, text: &[u8]) -> Result<Option<(Record, usize)>, JournalError> {
+/// What a journal is called before its first line is on the disk.
+fn unfinished(name: &str) -> String {
+    format!("{name}{UNFINISHED}")
+}
+
+/// What a journal says, how many of its bytes say so, and what the next line follows on.
+fn read(path: &Path, text: &[u8]) -> Result<(Record, usize, Chain), JournalError> {
     let mut record: Option<Record> = None;
     let mut used = 0;
+    let mut chain = Chain::of(text.split(|byte| *byte == b'\n').next().unwrap_or_default());
     for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        // Without its end it was cut off, whatever it says.
-        if line.last() != Some(&b'\n') {
+        let Some(line) = line.strip_suffix(b"\n") else {
+            if line.contains(&0) {
+                return Err(broken(path, number + 1, "it holds zeros in place of what was written"));
+            }
+            // Without its end it was cut off, whatever it says.
             break;
-        }
-        let entry: Entry = serde_json::from_slice(line).map_err(|error| broken(path, number + 1, error.to_string()))?;
+        };
+        let json = chain.entry(line).ok_or_else(|| {
+            broken(
+                path,
+                number + 1,
+                "its sum is wrong: it was changed after it was written, or lines before it are gone",
+            )
+        })?;
+        let entry: Entry = serde_json::from_slice(json).map_err(|error| broken(path, number + 1, error.to_string()))?;
         match &mut record {
             None => match Record::opened(entry) {
                 Some((opened, VERSION)) => record = Some(opened),
@@ -203,9 +226,9 @@ fn read(path: &Path, text: &[u8]) -> Result<Option<(Record, usize)>, JournalErro
                 }
             }
         }
-        used += line.len();
+        used += line.len() + 1;
     }
-    Ok(record.map(|record| (record, used)))
+    record.map(|record| (record, used, chain)).ok_or_else(|| broken(path, 1, "its first line is gone"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The state folder: the journals of all runs and the locks that keep hooks out of each other's way.
 
-use super::{Journal, JournalError, Phase, Record, now_ns, read};
+use super::{Journal, JournalError, Phase, Record, UNFINISHED, now_ns, read};
 use crate::folder::Folder;
 use crate::plan::Plan;
 use crate::step::Step;
@@ -53,8 +53,8 @@ pub struct Kept {
     pub job_id: u32,
     /// The file.
     pub path: PathBuf,
-    /// What it says; none where nothing was done.
-    pub record: Result<Option<Record>, JournalError>,
+    /// What it says.
+    pub record: Result<Record, JournalError>,
 }
 
 impl State {
@@ -87,7 +87,7 @@ impl State {
         let (mut others, mut problems) = (Vec::new(), Vec::new());
         for kept in self.journals()? {
             match kept.record {
-                Ok(record) => others.extend(record.iter().flat_map(Record::taken).cloned()),
+                Ok(record) => others.extend(record.taken().cloned()),
                 Err(error) => problems.push(error.to_string()),
             }
         }
@@ -104,15 +104,9 @@ impl State {
         list(&self.closed)
     }
 
-    /// Goes on with a journal; one in which nothing stands is deleted.
-    pub(crate) fn reopen(&self, path: &Path, lock: JobLock) -> Result<Option<Journal>, JournalError> {
-        let journal = Journal::reopen(&self.folder, path, lock)?;
-        if journal.is_none() {
-            self.folder
-                .remove(name_of(path))
-                .map_err(JournalError::file(path, "the empty journal cannot be deleted"))?;
-        }
-        Ok(journal)
+    /// Goes on with a journal.
+    pub(crate) fn reopen(&self, path: &Path, lock: JobLock) -> Result<Journal, JournalError> {
+        Journal::reopen(&self.folder, path, lock)
     }
 
     /// Puts a journal to the closed ones.
@@ -131,9 +125,16 @@ impl State {
 impl PlanLock {
     /// Opens the journal of a run; others may plan from then on.
     pub(crate) fn create(self, plan: Plan, lock: JobLock) -> Result<Journal, JournalError> {
+        let folder = &self.state.folder;
+        let names = folder.names().map_err(JournalError::file(folder.path(), "the state folder cannot be read"))?;
+        for name in names.iter().filter(|name| name.to_string_lossy().ends_with(UNFINISHED)) {
+            // Journals are created under this lock, so the process that created this one was killed
+            // before it renamed it. The file only takes room.
+            let _ = folder.remove(name);
+        }
         let opened_ns = now_ns();
         let name = format!("job-{}-{opened_ns}.journal", plan.job.id);
-        Journal::create(&self.state.folder, &name, plan, opened_ns, lock)
+        Journal::create(folder, &name, plan, opened_ns, lock)
     }
 }
 
@@ -168,7 +169,7 @@ fn list(folder: &Folder) -> Result<Vec<Kept>, JournalError> {
     }
     names.sort();
     let kept = names.into_iter().filter_map(|(_, job_id, path)| match folder.bytes(name_of(&path)) {
-        Ok(text) => Some(Kept { job_id, record: read(&path, &text).map(|read| read.map(|(record, _)| record)), path }),
+        Ok(text) => Some(Kept { job_id, record: read(&path, &text).map(|(record, ..)| record), path }),
         // It was put away or deleted in the meantime.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(source) => {
@@ -188,8 +189,7 @@ impl Kept {
     /// How far the run is; none where the journal cannot be read.
     pub fn phase(&self) -> Option<Phase> {
         match &self.record {
-            Ok(Some(record)) => Some(record.phase),
-            Ok(None) => Some(Phase::Starting),
+            Ok(record) => Some(record.phase),
             Err(_) => None,
         }
     }

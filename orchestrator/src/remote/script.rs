@@ -65,9 +65,13 @@ pub(super) const SIGNAL: &str = concat!(
     r#"while [ "$i" -lt "$n" ]; do alive || { echo gone; exit 0; }; sleep 0.05; i=$((i+1)); done; echo alive"#
 );
 
-/// `-e` and an argument, any number of times: every process that has one of them among its own, as a line `P pid start-time state` and a line `A...` for each of its arguments. Line ends in them become 0x01.
+/// `-e` and an argument, any number of times: every process that has one of them among its own and
+/// that belongs to root or to the user who asks (other users may give their processes any
+/// arguments). Prints a line `P pid start-time state` and a line `A...` for each argument. Line
+/// ends in arguments become 0x01.
 pub(super) const FIND: &str = concat!(
-    r#": ibscope-find; for f in $(grep -lzFx "$@" /proc/[0-9]*/cmdline 2>/dev/null); do p=${f#/proc/}; p=${p%/cmdline}; "#,
+    r#": ibscope-find; o=$(id -u); for f in $(grep -lzFx "$@" /proc/[0-9]*/cmdline 2>/dev/null); do p=${f#/proc/}; p=${p%/cmdline}; "#,
+    r#"u=$(stat -c %u -- "/proc/$p" 2>/dev/null); [ "$u" = 0 ] || [ "$u" = "$o" ] || continue; "#,
     r#"{ read -r t <"/proc/$p/stat"; } 2>/dev/null || continue; set -- ${t##*) }; printf 'P %s %s %s\n' "$p" "${20}" "$1"; "#,
     r#"tr '\0\n' '\n\001' <"$f" 2>/dev/null | sed 's/^/A/'; done; cat /proc/sys/kernel/random/boot_id"#
 );
@@ -77,9 +81,9 @@ pub(super) const HASH: &str = r#": ibscope-hash; [ -r "$1" ] || exit 1; head -c 
 
 /// `$1` folder: the user who asks, the folder without links, and for it and each folder above it, on both ways, user, mode (in hex) and name.
 pub(super) const FOLDER: &str = concat!(
-    r#": ibscope-folder; id -u; c=$(readlink -m -- "$1"); printf '%s\n' "$c"; "#,
-    r#"walk() { p=$1; while [ -n "$p" ]; do stat -c '%u %f %n' -- "$p" 2>/dev/null; p=${p%/*}; done; }; "#,
-    r#"walk "$1"; walk "$c"; stat -c '%u %f %n' /"#
+    r#": ibscope-folder; id -u; c=$(readlink -m -- "$1"); printf '%s\n' "$c"; f=$1; set -- /; "#,
+    r#"for p in "$f" "$c"; do while [ -n "$p" ]; do set -- "$p" "$@"; p=${p%/*}; done; done; "#,
+    r#"stat -c '%u %f %n' -- "$@" 2>/dev/null; exit 0"#
 );
 
 /// `$1` folder: makes it, for its user alone, unless somebody has just made it. What is above it must be there.

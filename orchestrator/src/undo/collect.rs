@@ -5,10 +5,11 @@ use crate::effort::{Effort, Refusal};
 use crate::folder::{Folder, Ids, give};
 use crate::journal::{Ended, Fetched};
 use crate::remote::process::Node;
+use crate::sink;
 use crate::step::CaptureStep;
 use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -28,6 +29,8 @@ pub(super) fn collect(
     folder: impl FnOnce() -> Result<Folder, Refusal>,
 ) -> Result<Fetched, Refusal> {
     let node = effort.node(&step.node)?;
+    // A second try may come long after the capture was stopped, and after a restart of the node.
+    sink::inspect(&node, &step.node, step.folder())?;
     if let Some(owner) = &effort.config.capture.owner {
         let (file, log) = (step.file.to_string_lossy(), step.log.to_string_lossy());
         node.ask(&["/bin/chown", "-h", "--", &owner.to_string(), &file, &log]).map_err(refusal)?;
@@ -75,12 +78,7 @@ fn fetch(
     let part = &part_of(name);
     let (have, mut hasher) = resume(effort, folder, part, step, bytes)?;
     effort.room_here(folder.path(), bytes - have).map_err(|what| failed("no room", &what))?;
-    let mut file = folder.append_or_create(part, 0o600).map_err(|error| failed("it cannot be written", &error))?;
-    let begun = || {
-        file.set_permissions(fs::Permissions::from_mode(0o600))?;
-        file.set_len(have)
-    };
-    begun().map_err(|error| failed("it cannot be written", &error))?;
+    let mut file = begun(folder, part, have, owner).map_err(|error| failed("it cannot be written", &error))?;
     let mut wanted = bytes - have;
     let mut sink = |chunk: &[u8]| {
         if Instant::now() >= effort.deadline {
@@ -105,7 +103,6 @@ fn fetch(
         return Err(failed("what arrived differs from what is there", &format!("SHA-256 {here} and {sha256}")));
     }
     let settle = || {
-        give(&file, owner)?;
         file.sync_all()?;
         folder.rename(part, name)?;
         folder.sync()
@@ -124,6 +121,22 @@ fn part_of(whole: &OsStr) -> OsString {
     let mut name = whole.to_owned();
     name.push(".part");
     name
+}
+
+/// The file that a transfer continues, or a new one where nothing is here yet. It belongs to the
+/// owner from the start: the folder may belong to the owner already, and there a file of root's is
+/// not continued.
+fn begun(folder: &Folder, part: &OsStr, have: u64, owner: Option<Ids>) -> io::Result<File> {
+    let file = if have > 0 {
+        folder.append(part)?
+    } else {
+        folder.remove(part)?;
+        folder.create(part, 0o600)?
+    };
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    give(&file, owner)?;
+    file.set_len(have)?;
+    Ok(file)
 }
 
 /// How much of a file is here already, and the hash of it to go on with. What differs from the start of the file counts as nothing.

@@ -85,10 +85,7 @@ fn job_until(
     let mut lock = state.lock_job(job_id, patience)?;
     let mut all = Vec::new();
     for kept in state.journals()?.into_iter().filter(|kept| kept.job_id == job_id) {
-        let Some(journal) = state.reopen(&kept.path, lock)? else {
-            lock = state.lock_job(job_id, patience)?;
-            continue;
-        };
+        let journal = state.reopen(&kept.path, lock)?;
         let undone;
         (undone, lock) = undo(Effort { config, runner, deadline, ran: None }, &state, journal, Captures::Now);
         all.push(undone);
@@ -217,6 +214,7 @@ impl Work<'_> {
         let ran = Mutex::default();
         let effort = self.effort.noting(&ran);
         let ended = match (&self.record.progress[place], &self.record.plan.steps[place]) {
+            (Progress::Planned, Step::Mirror(step)) if self.journal.is_reopened() => return not_begun(effort, step),
             (Progress::Planned | Progress::Undone(_), _) => return Ok(()),
             (progress, Step::Capture(step)) => {
                 let known = if let Progress::Done(process) = progress { process.as_ref() } else { None };
@@ -320,6 +318,17 @@ impl Work<'_> {
         folder.give(owner).map_err(|error| format!("{}: {error}", folder.path().display()))?;
         Ok(Some(path))
     }
+}
+
+/// Checks that a mirror is off that the journal never announced: a journal can lose its last lines
+/// without a trace. Nothing is switched off, because somebody else may mirror the ports.
+fn not_begun(effort: Effort<'_>, step: &MirrorStep) -> Result<(), Refusal> {
+    step.check_off.iter().try_for_each(|check| effort.check(check)).map_err(|what| {
+        format!(
+            "leaf {:#018x}: the journal says nothing of mirroring it, and {what}: somebody else mirrors it, or lines of the journal are gone; look at the switch",
+            step.leaf_guid
+        )
+    })
 }
 
 /// Runs all of the commands, whatever one says.

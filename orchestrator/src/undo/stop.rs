@@ -4,6 +4,7 @@ use crate::effort::{Effort, Refusal};
 use crate::journal::Ended;
 use crate::remote::RemoteError;
 use crate::remote::process::{Claim, Found, Node, Process, Signal, exit_status};
+use crate::sink;
 use crate::step::CaptureStep;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,7 +29,10 @@ pub(super) fn stop(
     let node = effort.node(&step.node)?;
     let name = step.backend.name();
     let mut ended = Ended::default();
-    if known.is_none() {
+    // The folder was checked before the capture began. A node that was restarted since may have
+    // lost it, and a user of the node may have created another one.
+    let is_trusted = sink::inspect(&node, &step.node, step.folder());
+    if known.is_none() && is_trusted.is_ok() {
         match node.claim(&step.log).map_err(refusal)? {
             Claim::Begun => {}
             Claim::Nowhere => return Ok(ended),
@@ -55,6 +59,7 @@ pub(super) fn stop(
         thread::sleep(effort.time(step.backend.behind())?);
     }
     ended.signal = end(effort, &step.node, &processes)?;
+    is_trusted?;
     let process =
         known.or(processes.first()).cloned().unwrap_or(Process { pid: 0, start_ticks: 0, boot_id: String::new() });
     let began = Instant::now();

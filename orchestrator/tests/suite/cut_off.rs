@@ -177,7 +177,8 @@ fn in_the_middle_of_a_slow_command() {
     assert_eq!(lab.mirrored(), [""; 0]);
 }
 
-/// The journal as it was left by a start, cut at every byte: what stands in it is enough, or it is refused; nothing panics.
+/// The journal that a start left, truncated at every byte: without its first line it is refused,
+/// and nothing panics.
 #[test]
 fn with_a_journal_cut_at_any_byte() {
     let lab = Lab::new();
@@ -189,9 +190,10 @@ fn with_a_journal_cut_at_any_byte() {
     let lines = |bytes: &[u8]| bytes.split(|byte| *byte == b'\n').count() - 1;
     for length in 0..whole.len() {
         fs::write(&path, &whole[..length]).unwrap();
-        let record = state.journals().unwrap().remove(0).record.unwrap();
-        // Without its first line nothing was done; with it, each line counts that has its end.
-        assert_eq!(record.is_some(), lines(&whole[..length]) > 0, "{length} bytes");
+        let record = state.journals().unwrap().remove(0).record;
+        // A journal has its name once its first line is on the disk; of the others, each complete
+        // line counts.
+        assert_eq!(record.is_ok(), lines(&whole[..length]) > 0, "{length} bytes");
     }
     // Cut within the line that says that everything has started.
     fs::write(&path, &whole[..whole.len() - 5]).unwrap();
@@ -204,7 +206,19 @@ fn a_journal_that_is_damaged_is_refused() {
     let config = lab.config("");
     start(&config, &lab.runner(), lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
     let path = State::open(&config.run.state_dir).unwrap().journals().unwrap().remove(0).path;
-    let whole = fs::read_to_string(&path).unwrap();
+    let summed = fs::read_to_string(&path).unwrap();
+    let refused = |text: &str, what: &str| {
+        fs::write(&path, text).unwrap();
+        let said = undo::job(&config, 7, &lab.runner(), in_seconds(60)).unwrap_err().to_string();
+        assert!(said.contains(what) && said.contains("undo the run by hand"), "{said}");
+        assert_eq!(lab.mirrored().len(), 4, "nothing is done by a journal that is damaged");
+    };
+    // Other ports and paths would be undone in place of the right ones.
+    for (right, wrong) in [("1000-1\"", "1000-3\""), ("captures/a-s1", "captures/a-s3"), ("\"done\"", "\"doing\"")] {
+        refused(&summed.replace(right, wrong), "it was changed after it was written");
+    }
+    // As earlier versions wrote it, without sums.
+    let whole: String = summed.lines().flat_map(|line| [line.split('\t').next().unwrap(), "\n"]).collect();
     let second = whole.lines().nth(1).unwrap();
     for (damaged, what) in [
         (whole.replacen("\"doing\"", "\"did\"", 1), "line 4: unknown variant `did`"),
@@ -213,10 +227,8 @@ fn a_journal_that_is_damaged_is_refused() {
         (format!("{second}\n"), "line 1: it does not begin with the plan"),
     ] {
         assert_ne!(damaged, whole);
-        fs::write(&path, damaged).unwrap();
-        let said = undo::job(&config, 7, &lab.runner(), in_seconds(60)).unwrap_err().to_string();
-        assert!(said.contains(what) && said.contains("undo the run by hand"), "{said}");
+        refused(&damaged, what);
     }
-    fs::write(&path, whole).unwrap();
+    fs::write(&path, summed).unwrap();
     undo(&lab, "journal mended");
 }

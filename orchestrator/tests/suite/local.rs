@@ -326,7 +326,7 @@ fn what_cannot_be_undone_is_tried_again() {
     assert!(!undone[0].is_restored && undone[0].left[0].contains("is still mirrored"), "{:?}", undone[0].left);
     assert!(lab.processes().is_empty() && lab.mirrored().is_empty());
     let kept = State::open(&config.run.state_dir).unwrap().journals().unwrap();
-    let record = kept[0].record.as_ref().unwrap().as_ref().unwrap();
+    let record = kept[0].record.as_ref().unwrap();
     assert_eq!(record.left, undone[0].left);
     assert_eq!(record.progress.iter().filter(|progress| matches!(progress, Progress::Undone(_))).count(), 4);
     fs::create_dir(&gate).unwrap();

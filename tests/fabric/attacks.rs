@@ -1,0 +1,445 @@
+//! Attacks of an unprivileged user on hooks that run: planted links and FIFOs, swapped folders,
+//! processes with a capture's arguments, changes in folders that root gives away. No file of root's
+//! changes, nobody reads another user's packets, nothing of the user's runs as root.
+
+use crate::cases::{NODELIST, hook, lab_as, starts};
+use crate::container::{Container, until};
+use crate::jobs::{SAMPLE, clean, install};
+use crate::lab::Lab;
+use crate::site::Site;
+use crate::slurm::Hooks;
+use crate::tools;
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A user of the cluster: Debian's `nobody`.
+pub(crate) const USER: u32 = 65_534;
+/// Who `SlurmUser` is where it is not root: made by Debian's slurm-wlm.
+pub(crate) const SLURM: &str = "slurm";
+/// To whom captures are given: Debian's `daemon`.
+pub(crate) const OWNER: u32 = 1;
+
+const PLANT: &str = include_str!("attacks/plant.pl");
+pub(crate) const SWAP: &str = include_str!("attacks/swap.pl");
+pub(crate) const FOLLOW: &str = include_str!("attacks/follow.pl");
+
+/// So many hooks are raced in a test run, and in `make soak`.
+const RACES: u32 = 3;
+const MANY_RACES: u32 = 1000;
+
+/// Where captures go on nodes that users work on too: a folder in one that all may write to.
+const SHARED: Site = Site { captures: "captures/ibscope", ..Site::PLAIN };
+const SHARED_AND_GIVEN: Site = Site { capture: "owner = \"daemon:daemon\"", collect: "", ..SHARED };
+
+/// A program that an unprivileged user runs, until this is dropped.
+pub(crate) struct Thief(Child);
+
+impl Thief {
+    fn words(user: u32, how: &[&str], script: &str, arguments: &[&str]) -> Vec<String> {
+        let ids = [format!("--reuid={user}"), format!("--regid={user}")];
+        let fixed = ["--clear-groups", "--pdeathsig=KILL"].into_iter().chain(how.iter().copied());
+        let script = ["perl", "-e", script, "--"].into_iter().chain(arguments.iter().copied());
+        let words = ids.iter().map(String::as_str).chain(fixed).chain(script);
+        ["setpriv"].into_iter().chain(words).map(str::to_owned).collect()
+    }
+
+    /// Starts it on this machine.
+    pub(crate) fn start(user: u32, how: &[&str], script: &str, arguments: &[&str]) -> Self {
+        let words = Self::words(user, how, script, arguments);
+        let mut command = Command::new(&words[0]);
+        Self(command.args(&words[1..]).current_dir("/").stdin(Stdio::null()).spawn().expect("setpriv and perl"))
+    }
+
+    /// Starts it in the lab.
+    fn start_in(container: &Container, user: u32, how: &[&str], script: &str, arguments: &[&str]) -> Self {
+        let words = Self::words(user, how, script, arguments);
+        Self(container.command(Path::new("/"), words).stdout(Stdio::null()).spawn().expect("nsenter"))
+    }
+
+    fn is_alive(&mut self) -> bool {
+        self.0.try_wait().expect("its state").is_none()
+    }
+}
+
+impl Drop for Thief {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// A file and a folder of root's that nobody else may touch, and a folder where thieves put what
+/// they get.
+pub(crate) struct Treasure {
+    vault: PathBuf,
+    pub(crate) loot: PathBuf,
+}
+
+/// No other file of the lab holds this text.
+const SECRET: &str = "a secret of root's that no thief may see";
+
+impl Treasure {
+    pub(crate) fn lay(folder: &Path) -> Self {
+        let (vault, loot) = (folder.join("vault"), folder.join("loot"));
+        fs::DirBuilder::new().mode(0o700).create(&vault).expect("folder");
+        fs::write(vault.join("secret"), SECRET).expect("file");
+        fs::set_permissions(vault.join("secret"), fs::Permissions::from_mode(0o600)).expect("mode");
+        open(&loot, 0o777);
+        Self { vault, loot }
+    }
+
+    pub(crate) fn vault(&self) -> &str {
+        self.vault.to_str().expect("path")
+    }
+
+    pub(crate) fn secret(&self) -> String {
+        self.vault.join("secret").display().to_string()
+    }
+
+    /// The vault is as it was, and nobody has left any loot but notes.
+    pub(crate) fn is_untouched(&self, when: &str) {
+        let names: Vec<_> =
+            fs::read_dir(&self.vault).expect("vault").map(|entry| entry.expect("entry").file_name()).collect();
+        assert_eq!(names, ["secret"], "{when}");
+        assert_eq!(fs::read_to_string(self.vault.join("secret")).expect("file"), SECRET, "{when}");
+        for (path, mode) in [(&self.vault, 0o700), (&self.vault.join("secret"), 0o600)] {
+            let found = fs::metadata(path).expect("metadata");
+            assert_eq!((found.mode() & 0o7777, found.uid(), found.gid()), (mode, 0, 0), "{when}: {}", path.display());
+        }
+        assert!(!self.loot.join("stolen").exists(), "{when}: packets were read");
+        let ran = fs::read_to_string(self.loot.join("ran")).unwrap_or_default();
+        assert!(ran.lines().all(|user| user != "0"), "{when}: a user's script was run as root: {ran}");
+    }
+}
+
+/// Nothing below a folder holds the secret.
+fn is_nowhere_in(folder: &Path) {
+    for entry in fs::read_dir(folder).expect("folder").map(|entry| entry.expect("entry").path()) {
+        let metadata = fs::symlink_metadata(&entry).expect("metadata");
+        if metadata.is_dir() {
+            is_nowhere_in(&entry);
+        } else if metadata.is_file() && metadata.nlink() == 1 {
+            let bytes = fs::read(&entry).expect("file");
+            let has_it = bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes());
+            assert!(!has_it, "{} holds the secret", entry.display());
+        }
+    }
+}
+
+/// Makes a folder that others can write to.
+pub(crate) fn open(folder: &Path, mode: u32) {
+    fs::create_dir_all(folder).expect("folder");
+    fs::set_permissions(folder, fs::Permissions::from_mode(mode)).expect("mode");
+}
+
+/// A lab whose nodes users work on too.
+fn shared(user: &'static str, site: Site) -> (Lab, Treasure) {
+    let lab = lab_as(user, site);
+    lab.let_users_in();
+    open(&lab.path().join("captures"), 0o1777);
+    let treasure = Treasure::lay(lab.path());
+    (lab, treasure)
+}
+
+pub(crate) fn attacks_on_hooks_of_root_fail() {
+    damaged_journals_are_refused(&attacked("root"));
+}
+
+pub(crate) fn attacks_on_hooks_of_slurms_user_fail() {
+    attacked(SLURM);
+}
+
+fn attacked(user: &'static str) -> Lab {
+    let (lab, treasure) = shared(user, SHARED);
+    planted_captures_are_refused(&lab, &treasure);
+    processes_of_users_are_left_alone(&lab);
+    folders_that_change_in_mid_job_are_refused(&lab, &treasure);
+    raced(&lab, &treasure, RACES);
+    lab
+}
+
+/// Captures that run, without what thieves run.
+fn real_captures(lab: &Lab) -> Vec<String> {
+    lab.captures_running().into_iter().filter(|line| !line.starts_with("perl ")).collect()
+}
+
+/// The folder of the lab's captures, with what is in it.
+fn folder(lab: &Lab) -> PathBuf {
+    lab.path().join("captures/ibscope")
+}
+
+fn remove(path: &Path) {
+    let is_folder = fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+    let removed = if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    assert!(removed.is_ok() || !path.exists(), "{}: {removed:?}", path.display());
+}
+
+/// Every name that a capture can get in the next minute is a link to a file of root's, or a FIFO
+/// with a reader.
+fn planted_captures_are_refused(lab: &Lab, treasure: &Treasure) {
+    let captures = folder(lab);
+    for (job, kind) in [(930, "links"), (931, "fifos")] {
+        let (place, secret, loot) =
+            (captures.display().to_string(), treasure.secret(), treasure.loot.display().to_string());
+        let job_id = job.to_string();
+        let words = [kind, &place, &secret, &loot, &job_id, "sink1a", "sink1b", "sink2a", "sink2b"];
+        let thief = Thief::start_in(&lab.container, USER, &[], PLANT, &words);
+        until(Duration::from_secs(10), "the planted names", || {
+            (fs::read_dir(&captures).is_ok_and(|names| names.count() == 61 * 8)).then_some(())
+        });
+        let told = hook(lab, "prolog", job);
+        assert!(told.contains("ibscope belongs to user 65534"), "{told}");
+        hook(lab, "epilog", job);
+        assert_eq!((lab.switch_calls().len(), real_captures(lab).len()), (0, 0));
+        drop(thief);
+        treasure.is_untouched(kind);
+        remove(&captures);
+    }
+    starts(lab, 932);
+    hook(lab, "epilog", 932);
+    clean(lab);
+}
+
+/// A user runs a process with the arguments of a capture, and one that looks like a launch of it.
+fn processes_of_users_are_left_alone(lab: &Lab) {
+    starts(lab, 935);
+    let running = real_captures(lab);
+    let line =
+        running.iter().find(|line| line.contains("bin/ibdump -d") && !line.contains("/bin/sh")).expect("a capture");
+    let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+    let mut thieves = [&[][..], &[": ibscope-launch; x"]]
+        .map(|before| Thief::start_in(&lab.container, USER, &[], "sleep 1000", &[before, &words].concat()));
+    until(Duration::from_secs(10), "the imitations", || {
+        (lab.captures_running().len() == running.len() + thieves.len() && real_captures(lab).len() == running.len())
+            .then_some(())
+    });
+    let told = hook(lab, "epilog", 935);
+    assert!(told.contains("undone; manifest") && !told.contains("error: "), "{told}");
+    assert!(thieves.iter_mut().all(Thief::is_alive), "a user's process was ended: {told}");
+    drop(thieves);
+    clean(lab);
+}
+
+/// A node restarts in mid-job and loses its capture folder. A user creates another one, in which
+/// the names of capture and log are links to a file of root's.
+fn folders_that_change_in_mid_job_are_refused(lab: &Lab, treasure: &Treasure) {
+    let (captures, job) = (folder(lab), 940);
+    starts(lab, job);
+    let names: Vec<_> =
+        fs::read_dir(&captures).expect("captures").map(|entry| entry.expect("entry").file_name()).collect();
+    assert_eq!(names.len(), 4, "captures and logs: {names:?}");
+    let pids = lab.container.processes().into_iter().filter(|(_, line)| line.contains("bin/ibdump -d"));
+    for (pid, _) in pids {
+        lab.container.run(["kill", "-KILL", &pid.to_string()]);
+    }
+    remove(&captures);
+    fs::create_dir(&captures).expect("folder");
+    for name in &names {
+        symlink(treasure.secret(), captures.join(name)).expect("link");
+    }
+    chown(&captures, Some(USER), Some(USER)).expect("owner");
+    let told = hook(lab, "epilog", job);
+    assert!(told.contains("left: sink1a") && told.contains("belongs to user 65534"), "{told}");
+    assert!(!told.contains(SECRET), "{told}");
+    treasure.is_untouched("another folder of captures");
+    is_nowhere_in(&lab.path().join("runs"));
+    assert!(names.iter().all(|name| captures.join(name).is_symlink()), "links of the user's are not root's to delete");
+    assert!(lab.mirrored().is_empty(), "the switches are restored all the same");
+    remove(&captures);
+    let undone = lab.capture(&["undo", "--job", &job.to_string()]);
+    assert_eq!(undone.code, 0, "{}{}", undone.stdout, undone.stderr);
+    clean(lab);
+}
+
+/// Changed and truncated journals: either the journal is refused, or the check of the switches
+/// finds the mirrors that it does not mention.
+fn damaged_journals_are_refused(lab: &Lab) {
+    let job = 950;
+    starts(lab, job);
+    let mut journals = fs::read_dir(lab.path().join("state")).expect("state").map(|entry| entry.expect("entry").path());
+    let path = journals.find(|path| path.extension().is_some_and(|of| of == "journal")).expect("a journal");
+    let whole = fs::read(&path).expect("journal");
+    let flipped = [0.05, 0.2, 0.4, 0.6, 0.8, 0.97].map(|part| {
+        let mut bytes = whole.clone();
+        bytes[(whole.len() as f64 * part) as usize] ^= 1;
+        (format!("a bit at {part} of it"), bytes)
+    });
+    let zeros = [10, 400, 4000].map(|count| {
+        let kept = &whole[..whole.len() - count];
+        (format!("{count} zeros at its end"), [kept, &vec![0; count]].concat())
+    });
+    let ends: Vec<usize> = (1..=whole.len()).filter(|&end| whole[end - 1] == b'\n').take(3).collect();
+    let cuts = [0, 10, 1000, ends[0] - 1, ends[0], ends[1], ends[1] + 5, ends[2]];
+    let cut = cuts.map(|length| (format!("its first {length} bytes"), whole[..length].to_vec()));
+    let more = ("a line more".to_owned(), [&whole[..], b"garbage\n"].concat());
+    for (what, bytes) in flipped.into_iter().chain(zeros).chain(cut).chain([more]) {
+        fs::write(&path, bytes).expect("journal");
+        let undone = lab.capture(&["undo", "--job", &job.to_string()]);
+        assert_eq!(undone.code, 1, "{what}: {}{}", undone.stdout, undone.stderr);
+        let said = undone.stdout + &undone.stderr;
+        assert!(
+            said.contains("undo the run by hand") || said.contains("lines of the journal are gone"),
+            "{what}: {said}"
+        );
+        assert_eq!(lab.mirrored().len(), 4, "{what}");
+    }
+    fs::write(&path, whole).expect("journal");
+    hook(lab, "epilog", job);
+    clean(lab);
+}
+
+/// While hooks run, a user swaps the capture folder for other folders, links and FIFOs.
+fn raced(lab: &Lab, treasure: &Treasure, races: u32) {
+    let (captures, items) = (folder(lab), lab.path().join("captures/items"));
+    open(&items, 0o755);
+    open(&items.join("folder"), 0o755);
+    for path in [items.join("folder"), items.clone()] {
+        chown(path, Some(USER), Some(USER)).expect("owner");
+    }
+    remove(&captures);
+    let words = [&captures, &items].map(|path| path.display().to_string());
+    let thief = Thief::start_in(&lab.container, USER, &[], SWAP, &[&words[0], treasure.vault(), &words[1]]);
+    let mut refused = 0;
+    for race in 0..races {
+        let job = 10_000 + race;
+        let told = hook(lab, "prolog", job);
+        // Once the folder is root's the thief has lost, until it is removed.
+        refused += u32::from(!told.contains("capturing"));
+        let told = hook(lab, "epilog", job);
+        assert!(!told.contains("left: "), "{told}");
+        treasure.is_untouched("raced hooks");
+        if fs::symlink_metadata(&captures).is_ok_and(|found| found.uid() == 0) {
+            remove(&captures);
+        }
+    }
+    println!("{races} prologs, {refused} of them refused a folder");
+    drop(thief);
+    let stolen = fs::read_dir(items.join("folder")).map_or(0, Iterator::count);
+    assert_eq!(stolen, 0, "root has written into a user's folder");
+    remove(&captures);
+    is_nowhere_in(&lab.path().join("runs"));
+    clean(lab);
+}
+
+/// For `make soak`.
+pub(crate) fn a_thousand_hooks_are_raced() {
+    for user in ["root", SLURM] {
+        let (lab, treasure) = shared(user, SHARED);
+        raced(&lab, &treasure, MANY_RACES);
+    }
+}
+
+/// The owner of captures follows root into the run folders and swaps every entry there: while hooks
+/// fetch captures, while a second try fetches the rest, and while Slurm runs the analysis.
+pub(crate) fn the_owner_of_captures_gains_nothing_by_following_root() {
+    let (lab, treasure) = shared("root", SHARED_AND_GIVEN);
+    followed(&lab, &treasure, 1);
+    let run = format!(
+        "slurm_conf = \"{}/slurm/slurm.conf\"\n[analyze]\nafter = \"sbatch\"\nsbatch = [\"--output=/dev/null\"]",
+        lab.path().display()
+    );
+    let config = lab.configure(Site { run: &run, ..SHARED_AND_GIVEN });
+    let lines = install(&lab, config.to_str().expect("path"));
+    lab.slurm(Hooks { lines: &lines, timeout_s: 70 });
+    let thief = follower(&lab, &treasure);
+    let id = lab.submit(&["-N4", "--comment=ibscope=on"], "true");
+    assert_eq!(lab.ended(id).0, "COMPLETED", "{}", lab.told());
+    let analysis = until(Duration::from_secs(30), "an analysis", || {
+        let told = lab.told();
+        told.split("analysis submitted as job ").nth(1)?.lines().next()?.trim().parse().ok()
+    });
+    lab.ended(analysis);
+    drop(thief);
+    treasure.is_untouched("an analysis by Slurm");
+    let shown = lab.slurm_tool(&["scontrol", "show", "job", &analysis.to_string()]);
+    assert!(shown.contains("UserId=daemon(1)"), "{shown}");
+}
+
+/// For `make soak`.
+pub(crate) fn a_thousand_runs_are_followed() {
+    let (lab, treasure) = shared("root", SHARED_AND_GIVEN);
+    followed(&lab, &treasure, MANY_RACES);
+}
+
+/// Whether users can hard-link files of root's depends on `fs.protected_hardlinks`. This capability
+/// allows it, as the setting 0 does.
+pub(crate) const LINKS: [&str; 2] = ["--inh-caps=+fowner", "--ambient-caps=+fowner"];
+
+fn follower(lab: &Lab, treasure: &Treasure) -> Thief {
+    let [runs, loot] = [&lab.path().join("runs"), &treasure.loot].map(|path| path.display().to_string());
+    Thief::start_in(&lab.container, OWNER, &LINKS, FOLLOW, &[&runs, &treasure.secret(), &loot])
+}
+
+/// The first try leaves a capture on its sink, so the second try works in a folder that belongs to
+/// the owner already.
+fn followed(lab: &Lab, treasure: &Treasure, runs: u32) {
+    let thief = follower(lab, treasure);
+    for run in 0..runs {
+        let job = 20_000 + run;
+        starts(lab, job);
+        lab.stop_ssh_server("sink2a");
+        hook(lab, "epilog", job);
+        lab.start_ssh_server("sink2a");
+        // The owner can keep captures of its own from being fetched, and nothing else.
+        for _ in 0..2 {
+            lab.capture(&["undo", "--job", &job.to_string()]);
+        }
+        treasure.is_untouched("a run that is followed");
+    }
+    drop(thief);
+    let notes = fs::read_to_string(treasure.loot.join("followed")).unwrap_or_default();
+    for run in 0..runs {
+        assert!(notes.contains(&format!("ibscope-{}-", 20_000 + run)), "the thief was not there: {notes}");
+    }
+    is_nowhere_in(&lab.path().join("runs"));
+    for run in fs::read_dir(lab.path().join("runs")).expect("runs") {
+        remove(&run.expect("run").path());
+    }
+    for run in 0..runs {
+        let undone = lab.capture(&["undo", "--job", &(20_000 + run).to_string()]);
+        assert_eq!(undone.code, 0, "{}{}", undone.stdout, undone.stderr);
+    }
+    clean(lab);
+}
+
+/// Hooks run as `SlurmUser=slurm`, from `sbatch` to the analysis. `hook install` and `selftest`
+/// refuse settings that need root.
+pub(crate) fn hooks_run_as_slurms_own_user() {
+    let lab = Lab::start_as(SLURM);
+    lab.traffic(&tools::sample(SAMPLE));
+    let config = lab.configure(Site::PLAIN);
+    let config = config.to_str().expect("path");
+    let lines = install(&lab, config);
+    lab.slurm(Hooks { lines: &lines, timeout_s: 70 });
+    let tested = lab.capture(&["selftest", "--nodelist", NODELIST]);
+    assert_eq!(tested.code, 0, "{}{}", tested.stdout, tested.stderr);
+
+    let id = lab.submit(&["-N4", "--comment=ibscope=on"], "sleep 1");
+    assert_eq!(lab.ended(id), ("COMPLETED".to_owned(), "0:0".to_owned()), "{}", lab.told());
+    until(Duration::from_secs(30), "the epilog", || lab.told().contains("undone; manifest").then_some(()));
+    clean(&lab);
+    assert_eq!(lab.drained().trim(), "");
+    let user = lab.uid(SLURM);
+    let run = crate::jobs::only_folder(&lab.path().join("runs"));
+    crate::analysis::analysed(&lab, &run, 2, (user, user));
+
+    for (site, owner, what) in [
+        (Site { capture: "owner = \"daemon\"", ..Site::PLAIN }, user, "capture.owner is daemon"),
+        (Site::PLAIN, 0, "cannot write to the state folder"),
+    ] {
+        lab.configure(site);
+        chown(lab.path().join("state"), Some(owner), None).expect("owner");
+        let ran = checked(&lab, config);
+        assert!(ran.code == 1 && ran.stdout.contains("WRONG") && ran.stdout.contains(what), "{}", ran.stdout);
+        let ran = lab.capture(&["selftest", "--nodelist", NODELIST]);
+        assert_eq!(ran.code, 1, "{what}: {}", ran.stdout);
+    }
+}
+
+fn checked(lab: &Lab, config: &str) -> tools::Ran {
+    let [slurm, scripts] = ["before.conf", "scripts"].map(|name| lab.path().join(name).display().to_string());
+    lab.ibscope_as("root", &[], &["hook", "install", "--config", config, "--slurm-conf", &slurm, "--scripts", &scripts])
+}
