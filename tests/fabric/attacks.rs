@@ -386,6 +386,8 @@ fn follower(lab: &Lab, treasure: &Treasure) -> Thief {
 /// The first try leaves a capture on its sink, so the second try works in a folder that belongs to
 /// the owner already.
 fn followed(lab: &Lab, treasure: &Treasure, runs: u32) {
+    let (all, seen) = (lab.path().join("runs"), lab.path().join("seen-by-the-thief"));
+    open(&seen, 0o700);
     let thief = follower(lab, treasure);
     for run in 0..runs {
         let job = 20_000 + run;
@@ -398,16 +400,18 @@ fn followed(lab: &Lab, treasure: &Treasure, runs: u32) {
             lab.capture(&["undo", "--job", &job.to_string()]);
         }
         treasure.is_untouched("a run that is followed");
+        // Out of the thief's way, which has the next run to follow.
+        for run in fs::read_dir(&all).expect("runs").map(|entry| entry.expect("entry")) {
+            fs::rename(run.path(), seen.join(run.file_name())).expect("a run's folder");
+        }
     }
     drop(thief);
     let notes = fs::read_to_string(treasure.loot.join("followed")).unwrap_or_default();
     for run in 0..runs {
         assert!(notes.contains(&format!("ibscope-{}-", 20_000 + run)), "the thief was not there: {notes}");
     }
-    is_nowhere_in(&lab.path().join("runs"));
-    for run in fs::read_dir(lab.path().join("runs")).expect("runs") {
-        remove(&run.expect("run").path());
-    }
+    is_nowhere_in(&seen);
+    remove(&seen);
     for run in 0..runs {
         let undone = lab.capture(&["undo", "--job", &(20_000 + run).to_string()]);
         assert_eq!(undone.code, 0, "{}{}", undone.stdout, undone.stderr);
