@@ -1,7 +1,7 @@
 //! Races: a user swaps the entry at a path in a tight loop while root's code checks the path and
 //! writes there, 1000 times for each of the smallest entry points. `attacks.rs` races whole hooks.
 
-use crate::attacks::{FOLLOW, LINKS, OWNER, SWAP, Thief, Treasure, USER, open};
+use crate::attacks::{FOLLOW, LINKS, OWNER, SWAP, Thief, Treasure, USER, holds_nothing_of_roots, open};
 use ibscope_orchestrator::config::Config;
 use ibscope_orchestrator::folder::{Folder, give};
 use ibscope_orchestrator::install::{Installation, Script};
@@ -96,11 +96,7 @@ pub(crate) fn users_lose_the_race_for_a_path() {
         assert!(won < RACES, "{name}: the thief was not there");
     }
     drop(thief);
-    for place in [&path, &folder] {
-        let names = fs::read_dir(place).into_iter().flatten().map(|entry| entry.expect("entry").file_name());
-        let names: Vec<_> = names.filter(|name| name != "capture.toml" && name != "job-7-1.journal").collect();
-        assert!(names.is_empty(), "root has written into a user's folder: {names:?}");
-    }
+    holds_nothing_of_roots(&shared);
 }
 
 /// A second try to fetch captures works in a run folder that belongs to the owner of captures.
