@@ -56,7 +56,7 @@ mod tests {
 
     /// Queue pair of a lane: none of its bytes looks like the length of a list.
     const fn qpn(lane: u32) -> u32 {
-        0x10_0000 | ((lane / 32) << 8) | (lane % 32)
+        0x10_0000 + (lane / 32 * 0x100) + lane % 32
     }
 
     /// A request that lists so many queue pairs, six bytes each.

@@ -145,15 +145,17 @@ mod tests {
         assert_eq!((sets.len(), sets[0].0.ports.len(), sets[0].1.len()), (1, 65, 64));
     }
 
-    /// Rank 0 is at one port in all of them, and rank 1 at another port in each.
+    /// Rank 0 is at one port in all of them, and rank 1 at another port in each: what has both belongs to one set.
     #[test]
     fn of_more_sets_than_are_compared_a_component_joins_none() {
-        let (mut gathering, mut processes) = (Gathering::default(), Processes::default());
-        for lid in 0..=MAX_COMPARED as u16 {
-            assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (1, 2 + lid)]), None);
+        for (sets, refused) in [(MAX_COMPARED, None), (MAX_COMPARED + 1, Some(MAX_COMPARED + 1))] {
+            let (mut gathering, mut processes) = (Gathering::default(), Processes::default());
+            for lid in 0..sets as u16 {
+                assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (1, 2 + lid)]), None);
+            }
+            assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (1, 2)]), refused);
+            assert_eq!(gathering.finish().len(), sets);
         }
-        assert_eq!(add(&mut gathering, &mut processes, [(0, 1), (2, 1)]), Some(MAX_COMPARED + 1));
-        assert_eq!(gathering.finish().len(), MAX_COMPARED + 1);
     }
 
     /// Two sets that one component belongs to: one pair is compared.
