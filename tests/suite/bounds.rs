@@ -311,7 +311,7 @@ fn of_more_jobs_than_are_compared_all_are_in_doubt() {
         let found = analyze(&[wire.file()], &options, &|_| {}).expect("analysis");
         let states: BTreeSet<&str> = found.connections.iter().map(|row| row.coverage.state.name()).collect();
         assert_eq!((found.jobs.len(), states), (usize::from(jobs), BTreeSet::from([state])), "{:?}", found.notes);
-        let note = "have the same ranks at other ports at the same time";
+        let note = "the same ranks appear at other ports at the same time";
         assert_eq!(found.notes.iter().any(|own| own.contains(note)), is_said, "{:?}", found.notes);
     }
 }
