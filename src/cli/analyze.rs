@@ -12,45 +12,52 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope analyze sink.pcap -o job.ibp
+  ibscope analyze node1.pcap node2.pcap --hosts hosts.csv -o job.ibp
+  ibscope analyze --no-mpi --no-times - < sink.pcap";
+
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "flags that have nothing to do with each other")]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Analyze {
     /// Captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
     #[arg(required = true, value_name = "CAPTURE")]
     pub(super) inputs: Vec<PathBuf>,
-    /// Write the profile to this folder, usually NAME.ibp; a profile that is there is replaced
+    /// Write the profile to this folder, usually NAME.ibp; replaces an existing profile
     #[arg(short, long, value_name = "PROFILE")]
     pub(super) output: Option<PathBuf>,
     #[command(flatten)]
     pub(super) reading: Reading,
-    /// Width of the timeline's bins
+    /// Width of the timeline bins
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = bin_ns)]
     pub(super) bin: i64,
-    /// Cells of the timeline that are kept at most, 48 bytes each: where there would be more, its bins are made wider. Of the latencies over time, a quarter as many
+    /// Keep at most N timeline cells of 48 bytes, and N/4 latency cells; widen the bins beyond that
     #[arg(long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CELLS, value_parser = positive)]
     pub(super) max_cells: usize,
-    /// Do not look for MPI messages: faster, and the MPI columns stay empty
+    /// Skip the detection of MPI messages: faster, but the MPI columns stay empty
     #[arg(long)]
     pub(super) no_mpi: bool,
-    /// Do not measure the times between packets: faster, and `latency` has nothing to show
+    /// Skip latencies: faster, but `latency` has nothing to show
     #[arg(long)]
     pub(super) no_times: bool,
-    /// Do not verify the ICRC of the packets: faster
+    /// Skip the ICRC check of the packets: faster
     #[arg(long)]
     pub(super) no_icrc: bool,
-    /// Look at headers alone and keep nothing taken out of payload: no MPI messages, ranks or connection set-up
+    /// Read headers only: no payload in the profile, and no MPI messages, ranks or connection setup
     #[arg(long)]
     pub(super) no_payload: bool,
-    /// Note the SHA-256 of each input in the profile, beside its XXH3-128
+    /// Add the SHA-256 of each input to the profile, beside its XXH3-128
     #[arg(long)]
     pub(super) sha256: bool,
-    /// Keep in the profile what `merge` needs to join it with others; a capture without InfiniBand is no error then
+    /// Write a partial profile for `merge`; a capture without InfiniBand packets is accepted
     #[arg(long, requires = "output", conflicts_with_all = ["from", "to"])]
     pub(super) partial: bool,
-    /// Clocks of captures that `merge --clocks` has written
+    /// Read the clocks of captures from a file that `merge --clocks` wrote
     #[arg(long, value_name = "FILE", requires = "partial")]
     pub(super) clocks: Option<PathBuf>,
-    /// When to colour tables
+    /// When to color tables
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(super) color: Color,
 }

@@ -20,21 +20,27 @@ use std::process::ExitCode;
 /// Kinds of records that a line names.
 const MOST_NAMED: usize = 8;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope anonymize sink.pcap -o shared.pcap.zst
+  ibscope anonymize node1.pcap node2.pcap --names names.csv -o shared";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Anonymize {
-    /// Captures: pcap or pcapng, plain, gzip or zstd; files, as each is read twice
+    /// Captures: pcap or pcapng, plain, gzip or zstd; regular files only, because each is read twice
     #[arg(required = true, value_name = "CAPTURE")]
     inputs: Vec<PathBuf>,
-    /// Where the result goes: a file, or a folder in which each capture keeps its name; compressed if it ends in .gz or .zst
+    /// Write to this file, or to this folder under the same names; compress if the name ends in .gz or .zst
     #[arg(short, long, value_name = "FILE|FOLDER")]
     output: PathBuf,
-    /// Exchange addresses by this text, so that other captures can be given the same names [default: drawn, and forgotten]
+    /// Derive the new addresses from TEXT, so that several runs give the same ones [default: random]
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
-    /// Write which endpoint is called what: csv `endpoint,name`, readable by the owner alone
+    /// Write the old and new endpoints: csv `endpoint,name`, readable by the owner only
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
-    /// Worker threads of the analysis that goes before [default: one per core]
+    /// Use N worker threads for the analysis [default: one per core]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = threads)]
     threads: usize,
 }

@@ -18,21 +18,28 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope capture selftest
+  ibscope capture plan --job 4711 --nodelist n[001-004]
+  ibscope capture undo --all-stale";
+
 #[derive(Debug, Subcommand)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) enum Capture {
-    /// Show what would be done for a job, and change nothing
+    /// Show the plan for a job; change nothing
     Plan(OfJob),
     /// Start the capture of a job
     Start(OfJob),
-    /// End the capture of a job: mirroring off, captures ended and fetched, manifest written
+    /// Stop the capture of a job: undo mirroring, stop and fetch the captures, write the manifest
     Stop(Stop),
     /// Show the runs of a job that are not undone
     Status(Status),
     /// Show all runs that are not undone
     List(List),
-    /// Undo what is left of a job, or of all jobs whose hooks did not come to their end
+    /// Undo the changes for a job, or for all jobs whose hooks were interrupted
     Undo(Undo),
-    /// Try everything that a capture needs, and change nothing: configuration, ssh, programs, folders, fabric
+    /// Check everything that a capture needs: configuration, ssh, programs, folders, fabric
     Selftest(Selftest),
 }
 
@@ -42,7 +49,7 @@ pub(super) struct Site {
     /// Configuration of the site
     #[arg(long, value_name = "FILE", default_value = super::hook::CONFIG)]
     config: PathBuf,
-    /// Form of the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = Form::Table)]
     format: Form,
 }
@@ -59,10 +66,10 @@ enum Form {
 pub(super) struct OfJob {
     #[command(flatten)]
     site: Site,
-    /// Slurm's job id [default: that of the job in which this runs]
+    /// Slurm job id [default: id of the job in which this runs]
     #[arg(long, value_name = "ID", requires = "nodelist", value_parser = clap::value_parser!(u32).range(1..))]
     job: Option<u32>,
-    /// Nodes of the job as Slurm lists them, for example n[001-004]
+    /// Nodes of the job in Slurm's notation, for example n[001-004]
     #[arg(long, value_name = "LIST", requires = "job", allow_hyphen_values = true)]
     nodelist: Option<String>,
 }
@@ -71,7 +78,7 @@ pub(super) struct OfJob {
 pub(super) struct Stop {
     #[command(flatten)]
     site: Site,
-    /// Slurm's job id
+    /// Slurm job id
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u32).range(1..))]
     job: u32,
 }
@@ -80,7 +87,7 @@ pub(super) struct Stop {
 pub(super) struct Status {
     #[command(flatten)]
     site: Site,
-    /// Slurm's job id
+    /// Slurm job id
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u32).range(1..))]
     job: u32,
 }
@@ -95,10 +102,10 @@ pub(super) struct List {
 pub(super) struct Undo {
     #[command(flatten)]
     site: Site,
-    /// Slurm's job id
+    /// Slurm job id
     #[arg(long, value_name = "ID", required_unless_present = "all_stale", conflicts_with = "all_stale", value_parser = clap::value_parser!(u32).range(1..))]
     job: Option<u32>,
-    /// All runs that nobody works on and whose start or end was cut off
+    /// Undo all runs that no process works on and whose start or end was interrupted
     #[arg(long)]
     all_stale: bool,
 }
@@ -107,7 +114,7 @@ pub(super) struct Undo {
 pub(super) struct Selftest {
     #[command(flatten)]
     site: Site,
-    /// Also try these nodes, as Slurm lists them [default: the sinks of the configuration]
+    /// Also check these nodes, in Slurm's notation [default: the sinks of the configuration]
     #[arg(long, value_name = "LIST")]
     nodelist: Option<String>,
 }

@@ -9,11 +9,17 @@ use crate::render;
 use clap::Args;
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope collectives job.ibp
+  ibscope collectives job.ibp --by endpoint --format csv";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Collectives {
     #[command(flatten)]
     pub(super) source: Source,
-    /// What sender and receiver are; csv and json have a row for each pair of them
+    /// Show pairs of endpoints or of ranks; csv and json have one row per pair
     #[arg(long, value_enum, default_value_t = ByArg::Rank)]
     pub(super) by: ByArg,
 }

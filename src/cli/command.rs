@@ -4,9 +4,10 @@ use super::{
     analyze, anonymize, capture, collectives, compare, crosscheck, health, hook, inspect, latency, manual, matrix,
     merge, messages, phases, ranks, rates, report, slurm, summary, timeline, trace, watch,
 };
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use std::fmt::Write as _;
 
-/// Who talks to whom on an InfiniBand fabric, how much and how fast, from packet captures.
+/// Show who talks to whom on an InfiniBand or RoCE fabric, from packet captures.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, help_expected = true, max_term_width = 100)]
 pub(super) struct Cli {
@@ -16,69 +17,173 @@ pub(super) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Analyse captures: print a summary and, with -o, write a profile for the other commands
+    /// Print a summary of captures, and write a profile
     Analyze(analyze::Analyze),
-    /// Write captures that others may see: addresses exchanged, payload cleared, envelopes and check sums kept
+    /// Write captures that can be shared: no payload, new addresses
     Anonymize(anonymize::Anonymize),
-    /// Merge profiles of parts (`analyze --partial`) into what one analysis of all their captures gives
+    /// Merge partial profiles into the profile of all captures
     Merge(merge::Merge),
-    /// Show what a person reads in ten seconds: who, how much, how fast, what went wrong, what was not understood
+    /// Show the summary of a profile: traffic, rates, ranks, health
     Summary(summary::Summary),
-    /// Show InfiniBand packets, one line each, in the order of time
+    /// Show InfiniBand packets, one per line
     Inspect(inspect::Inspect),
     /// Show the communication matrix: row = sender, column = receiver
     Matrix(matrix::Matrix),
     /// Show the traffic over time
     Timeline(timeline::Timeline),
-    /// Show which MPI rank runs where, and what says so; the csv can be given back with --rankmap
+    /// Show which MPI rank runs where, with the evidence
     Ranks(ranks::Ranks),
-    /// Show MPI messages, one line each, in the order in which they were complete
+    /// Show MPI messages, one per line
     Messages(messages::Messages),
-    /// Show what each collective operation puts on the wire
+    /// Show messages and bytes of each collective operation
     Collectives(collectives::Collectives),
-    /// Show what goes wrong on the fabric and what the capture missed, the worst connections first
+    /// Show retransmissions, NAKs, congestion and capture loss
     Health(health::Health),
-    /// Show times: request to acknowledgement or response, messages, transit, set-up of connections
+    /// Show latencies: request to response, messages, transit
     Latency(latency::Latency),
-    /// Show rates over time, their peaks, and how large messages and packets are
+    /// Show rates, peak rates, and sizes of messages and packets
     Rates(rates::Rates),
-    /// Hold what the wire showed against a trace of the application: Score-P and others (OTF2), or a table
+    /// Compare a capture with a trace: OTF2, Score-P, or a table
     Crosscheck(crosscheck::Crosscheck),
-    /// Show the job's time cut where the communication pattern changes, and what each part does
+    /// Show the phases of a job and their communication patterns
     Phases(phases::Phases),
-    /// Show two profiles side by side: what differs, by how much, and whether that may be chance
+    /// Compare two profiles: what differs, and whether by chance
     Compare(compare::Compare),
-    /// Write messages as trace events, which Perfetto opens: ranks as tracks, messages as flows
+    /// Write messages as trace events for Perfetto
     Trace(trace::Trace),
-    /// Show a capture while it grows: rates, pairs, sizes, what goes wrong; and its totals at the end
+    /// Watch a growing capture: rates, pairs, sizes, health
     Watch(watch::Watch),
-    /// Write one HTML file that shows all of a profile; it needs no network
+    /// Write a profile as one HTML page that needs no network
     Report(report::Report),
-    /// Analyse captures on a cluster: a task of an array job of Slurm for each, and a job that merges
+    /// Analyze captures in a Slurm array job, and merge the profiles
     SlurmAnalyze(slurm::analyze::SlurmAnalyze),
-    /// What a task of slurm-analyze runs: one capture, unless it is done
+    /// Run one array task of slurm-analyze (internal)
+    #[command(hide = true)]
     SlurmTask(slurm::task::SlurmTask),
-    /// What the merging job of slurm-analyze runs
+    /// Run the merging job of slurm-analyze (internal)
+    #[command(hide = true)]
     SlurmMerge(slurm::merge::SlurmMerge),
-    /// Make a capture of a job happen, and undo it: plan, start, stop, status, list, undo, selftest
+    /// Capture the traffic of a job, and undo all fabric changes
     #[command(subcommand)]
     Capture(capture::Capture),
-    /// What Slurm runs before and after a job, and how that is installed
+    /// Run and install the prolog and epilog hooks of Slurm
     #[command(subcommand)]
     Hook(hook::Hook),
-    /// Print what a shell needs to complete ibscope's commands and options
+    /// Print the completion script of a shell
     Completions(manual::Completions),
-    /// Write the manual: pages for `man`, one for each command
+    /// Write manual pages, one per command
     Manual(manual::Manual),
+}
+
+/// The commands in the order of `ibscope --help`, by what users want to do.
+const GROUPS: [(&str, &[&str]); 7] = [
+    ("Analyze", &["analyze", "merge", "watch"]),
+    (
+        "Look",
+        &[
+            "summary",
+            "matrix",
+            "timeline",
+            "ranks",
+            "messages",
+            "collectives",
+            "rates",
+            "latency",
+            "health",
+            "phases",
+            "inspect",
+        ],
+    ),
+    ("Compare", &["compare", "crosscheck"]),
+    ("Share", &["report", "trace", "anonymize"]),
+    ("On a cluster", &["slurm-analyze"]),
+    ("Capture", &["capture", "hook"]),
+    ("This program", &["completions", "manual", "help"]),
+];
+
+/// How a first session goes, below the commands.
+const START: &str = "Start with:
+  ibscope analyze sink.pcap -o job.ibp
+  ibscope matrix job.ibp --by rank
+  ibscope report job.ibp -o report.html";
+
+/// The command line. Its help lists the commands by group, which clap has no setting for.
+pub(super) fn command_line() -> clap::Command {
+    let mut command = Cli::command();
+    command.build();
+    let mut groups = String::new();
+    for (group, names) in GROUPS {
+        let _ = writeln!(groups, "{group}:");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let _ = writeln!(groups, "  {name:<13}  {}", about.map(ToString::to_string).unwrap_or_default());
+        }
+        groups.push('\n');
+    }
+    let template = format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n\n{START}\n");
+    Cli::command().help_template(template)
+}
+
+/// Reads the arguments of the process; exits with 2 where they cannot be understood.
+pub(super) fn parse() -> Cli {
+    let matches = command_line().get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn every_argument_has_help_and_none_clash() {
-        Cli::command().debug_assert();
+        command_line().debug_assert();
+    }
+
+    /// Each visible command is in one group, and no line of the help is wider than a usual terminal.
+    #[test]
+    fn the_help_lists_every_command_once() {
+        let mut command = command_line();
+        command.build();
+        let visible = command.get_subcommands().filter(|own| !own.is_hide_set()).map(|own| own.get_name().to_owned());
+        let mut visible: Vec<String> = visible.collect();
+        let mut listed: Vec<String> =
+            GROUPS.iter().flat_map(|(_, names)| *names).map(|&name| name.to_owned()).collect();
+        visible.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(visible, listed);
+        let help = command.render_help().to_string();
+        assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+    }
+
+    /// The examples of each command can be parsed, and there are two or three.
+    #[test]
+    fn every_command_has_examples_that_can_be_parsed() {
+        let mut command = command_line();
+        command.build();
+        let without = ["completions", "manual", "help"];
+        for own in command.get_subcommands().filter(|own| !own.is_hide_set() && !without.contains(&own.get_name())) {
+            let examples = own.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = examples.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+            assert!((2..=3).contains(&lines.len()), "{}: {examples}", own.get_name());
+            for line in lines {
+                // Redirections are the shell's.
+                let words = line.split(" > ").flat_map(|part| part.split(" < ").take(1)).take(1).collect::<String>();
+                let mut quoted = false;
+                let spaced: String = words
+                    .chars()
+                    .filter_map(|c| match c {
+                        '"' => {
+                            quoted = !quoted;
+                            None
+                        }
+                        ' ' if quoted => Some('\u{a0}'),
+                        c => Some(c),
+                    })
+                    .collect();
+                let words = spaced.split(' ').map(|word| word.replace('\u{a0}', " "));
+                let parsed = command_line().try_get_matches_from(words);
+                assert!(parsed.is_ok(), "{line}: {}", parsed.err().map(|error| error.to_string()).unwrap_or_default());
+            }
+        }
     }
 }

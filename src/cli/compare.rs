@@ -15,24 +15,30 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope compare before.ibp after.ibp
+  ibscope compare before.ibp after.ibp --by rank --format json";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Compare {
-    /// The profile (NAME.ibp) that the other one is held against
+    /// Reference profile (NAME.ibp)
     #[arg(value_name = "A.ibp")]
     pub(super) a: PathBuf,
-    /// The other profile
+    /// Profile to compare with the reference
     #[arg(value_name = "B.ibp")]
     pub(super) b: PathBuf,
-    /// What pairs are of [default: ranks where both know some, else endpoints]
+    /// Compare pairs of ranks or of endpoints [default: ranks if both profiles have some]
     #[arg(long, value_enum)]
     pub(super) by: Option<ByArg>,
-    /// Compare job N of both profiles, or job N of A with job M of B [default: all; several need --by endpoint]
+    /// Compare job N of both profiles, or job N of A with job M of B [default: all; for several jobs, use --by endpoint]
     #[arg(long, value_name = "N[,M]", default_value = "all", hide_default_value = true, value_parser = jobs)]
     pub(super) job: [JobChoice; 2],
-    /// Leave out inferred ranks: their queue pairs are unassigned
+    /// Treat inferred ranks as unknown
     #[arg(long)]
     pub(super) strict: bool,
-    /// Form of the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
 }

@@ -18,13 +18,19 @@ use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope crosscheck job.ibp scorep-run/traces.otf2
+  ibscope crosscheck sink.pcap scorep-run/profile.cubex --format csv";
+
 /// What `ibscope crosscheck` takes.
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Crosscheck {
-    /// One profile (NAME.ibp), or captures
+    /// One profile (NAME.ibp) or captures
     #[arg(required = true, value_name = "PROFILE|CAPTURE")]
     inputs: Vec<PathBuf>,
-    /// Trace of the application: an OTF2 archive (traces.otf2), a profile of Score-P (profile.cubex), or a table `src,dst,messages,bytes`
+    /// Trace of the application: OTF2 archive (traces.otf2), Score-P profile (profile.cubex), or table `src,dst,messages,bytes`
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     #[command(flatten)]
@@ -33,10 +39,10 @@ pub(super) struct Crosscheck {
     scope: Scope,
     #[command(flatten)]
     against: Against,
-    /// Form of the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// What csv holds; json holds everything
+    /// Table that csv has; json has all
     #[arg(long, value_enum, default_value_t = View::Pairs)]
     view: View,
     #[command(flatten)]
@@ -68,10 +74,10 @@ pub(super) struct Against {
     /// trace says, or the capture]
     #[arg(long, value_name = "FILE", requires = "trace")]
     placement: Option<PathBuf>,
-    /// Differences up to this percentage of the trace's messages and bytes do not matter
+    /// Accept differences of up to PERCENT of the messages and bytes of the trace
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent, requires = "trace")]
     tolerance: f64,
-    /// Compare collective operations alone, where the trace has no point-to-point messages
+    /// Compare collective operations only, for traces without point-to-point messages
     #[arg(long, requires = "trace")]
     collectives_only: bool,
 }

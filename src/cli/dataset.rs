@@ -10,13 +10,13 @@ const FILE_ROWS: u64 = 4_000_000;
 
 #[derive(Debug, Args)]
 pub(super) struct Dataset {
-    /// Write the messages to their own place in this folder, a dataset of Parquet files that many calls share, and nothing to standard output
+    /// Write the messages into a Parquet dataset in this folder, which several calls may share, instead of standard output
     #[arg(id = "dataset", long, value_name = "FOLDER", conflicts_with_all = ["format", "parquet"])]
     pub(super) folder: Option<PathBuf>,
-    /// A column of the dataset that all messages of this call have, such as `slurm_job=4711`; may be given several times, in the same order in each call
+    /// Partition key of these messages, such as `slurm_job=4711`; repeatable, in the same order in each call
     #[arg(long, value_name = "KEY=VALUE", requires = "dataset", value_parser = partition)]
     pub(super) partition: Vec<(String, String)>,
-    /// Messages of a file of the dataset, at most
+    /// Write at most N messages per file of the dataset
     #[arg(long, value_name = "N", requires = "dataset", default_value_t = FILE_ROWS, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) file_rows: u64,
 }

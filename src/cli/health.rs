@@ -12,14 +12,21 @@ use crate::render::{figure, health};
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope health job.ibp
+  ibscope health job.ibp --by link
+  ibscope health job.ibp --by time --png health.png";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Health {
     #[command(flatten)]
     pub(super) source: Source,
-    /// What has a row; json holds connections, links and pauses together, or time alone
+    /// One row per connection, link, pause sender or time bin; json has the first three together
     #[arg(long, value_enum, default_value_t = HealthBy::Connection)]
     pub(super) by: HealthBy,
-    /// Speed of the links, for the time of pauses: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
+    /// Link speed, for the duration of pauses: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
     #[arg(long, value_name = "SPEED")]
     pub(super) link: Option<Speed>,
     #[command(flatten)]

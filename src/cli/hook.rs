@@ -14,13 +14,19 @@ use std::process::{Command, ExitCode};
 /// Where the configuration is looked for.
 pub(super) const CONFIG: &str = "/etc/ibscope/capture.toml";
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope hook install
+  ibscope hook install --write";
+
 #[derive(Debug, Subcommand)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) enum Hook {
-    /// Start the capture of the job that Slurm is about to start; for `PrologSlurmctld`, or Prolog
+    /// Start the capture of the job that is about to start; for PrologSlurmctld or Prolog
     Prolog(OfSlurm),
-    /// Undo what was begun for the job that has ended; for `EpilogSlurmctld`, or Epilog
+    /// Stop the capture of the job that has ended; for EpilogSlurmctld or Epilog
     Epilog(OfSlurm),
-    /// Show the scripts and the lines of slurm.conf that install the hooks, and check what is there
+    /// Show the scripts and the lines of slurm.conf for the hooks, and check the installation
     Install(Install),
 }
 
@@ -29,7 +35,7 @@ pub(super) struct OfSlurm {
     /// Configuration of the site
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
-    /// Do the hook's work; what a hook starts, and nobody else
+    /// Do the work of the hook (internal: the hook starts itself with it)
     #[arg(long, hide = true)]
     work: bool,
 }
@@ -39,13 +45,13 @@ pub(super) struct Install {
     /// Configuration of the site
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
-    /// Slurm's configuration
+    /// Configuration of Slurm
     #[arg(long, value_name = "FILE", default_value = "/etc/slurm/slurm.conf")]
     slurm_conf: PathBuf,
-    /// Folder for the two scripts that Slurm runs
+    /// Folder of the two scripts that Slurm runs
     #[arg(long, value_name = "FOLDER", default_value = "/etc/ibscope")]
     scripts: PathBuf,
-    /// Write the two scripts; slurm.conf is left alone
+    /// Write the two scripts; do not change slurm.conf
     #[arg(long)]
     write: bool,
 }

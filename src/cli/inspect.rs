@@ -9,14 +9,20 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope inspect sink.pcap --from 1.5 --to 1.6
+  ibscope inspect sink.pcap --format csv";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Inspect {
     /// Captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
     #[arg(required = true, value_name = "CAPTURE")]
     pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) reading: Reading,
-    /// Form of the result; json is one object per line
+    /// Output format; json is one object per line
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
 }

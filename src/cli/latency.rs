@@ -22,46 +22,53 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope latency job.ibp --by rank
+  ibscope latency job.ibp --view timeline --png latency.png
+  ibscope latency job.ibp --link \"4x EDR\" --hops 3";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Latency {
-    /// One profile (NAME.ibp), or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+    /// One profile (NAME.ibp) or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
     #[arg(required = true, value_name = "PROFILE|CAPTURE")]
     pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) reading: Reading,
     #[command(flatten)]
     pub(super) scope: Scope,
-    /// Keep pairs of these apart [default: all together]
+    /// Show each pair of endpoints or ranks separately [default: all together]
     #[arg(long, value_enum)]
     pub(super) by: Option<ByArg>,
-    /// Put all message sizes together
+    /// Combine all message sizes
     #[arg(long)]
     pub(super) all_sizes: bool,
-    /// Tell the share of samples above this
+    /// Show the share of samples above DURATION
     #[arg(long, value_name = "DURATION", default_value = "10us", value_parser = bin_ns)]
     pub(super) limit: i64,
-    /// Hold what was measured against the least that a link of this speed takes: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
+    /// Compare with the theoretical minimum latency of a link: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
     #[arg(long, value_name = "SPEED", conflicts_with = "all_sizes")]
     pub(super) link: Option<Speed>,
-    /// Switches between two ports
+    /// Number of switches between two ports
     #[arg(long, value_name = "N", default_value_t = 1, requires = "link")]
     pub(super) hops: u32,
-    /// Time that a packet takes through a switch, in nanoseconds
+    /// Latency of a switch in nanoseconds
     #[arg(long, value_name = "NS", default_value_t = 90, requires = "link")]
     pub(super) switch_ns: u32,
     /// Path MTU in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 4096, requires = "link", value_parser = mtu)]
     pub(super) mtu: u32,
-    /// What the result and the figures show
+    /// View of the result and of the figures
     #[arg(long, value_enum, default_value_t = View::Histogram)]
     pub(super) view: View,
-    /// Show this interval only [default: all of them; figures show acknowledged, or else `last_response`]
+    /// Show this interval only [default: all; in figures acknowledged, or else last_response]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(INTERVALS))]
     pub(super) interval: Option<String>,
-    /// Width of the bins of time (timeline and surface); of a profile, a multiple of its own [default: 10ms, or the profile's]
+    /// Width of the time bins (timeline, surface); for a profile, a multiple of its own [default: 10ms, or that of the profile]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
-    /// Form of the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = LatencyFormat::Table)]
     pub(super) format: LatencyFormat,
     #[command(flatten)]

@@ -11,14 +11,14 @@ use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 pub(super) struct Completions {
-    /// The shell that is to complete
+    /// Shell
     #[arg(value_enum)]
     pub(super) shell: Shell,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Manual {
-    /// Folder for the pages, for example ~/.local/share/man/man1; pages that are there are replaced
+    /// Folder for the pages, for example ~/.local/share/man/man1; replaces existing pages
     #[arg(value_name = "FOLDER")]
     pub(super) folder: PathBuf,
 }

@@ -11,22 +11,29 @@ use crate::render::{csv, figure, json, matrix_note, text};
 use clap::Args;
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope matrix job.ibp --by rank
+  ibscope matrix job.ibp --by rank --traffic collective --svg matrix.svg
+  ibscope matrix sink.pcap --no-mpi --format csv";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Matrix {
     #[command(flatten)]
     pub(super) source: Source,
     #[command(flatten)]
     pub(super) drawing: Drawing,
-    /// Do not look for MPI messages (captures only): faster, and the MPI columns stay empty
+    /// Skip the detection of MPI messages (captures only): faster, but the MPI columns stay empty
     #[arg(long)]
     pub(super) no_mpi: bool,
-    /// What rows and columns are
+    /// Show pairs of endpoints or of ranks
     #[arg(long, value_enum, default_value_t = ByArg::Endpoint)]
     pub(super) by: ByArg,
-    /// Which MPI messages count [default: p2p by rank, all by endpoint]
+    /// Count these MPI messages [default: p2p by rank, all by endpoint]
     #[arg(long, value_enum)]
     pub(super) traffic: Option<TrafficArg>,
-    /// What the table and the figures show; csv and json hold everything [default: MPI bytes by rank, payload by endpoint]
+    /// Unit of the table and the figures; csv and json have all [default: MPI bytes by rank, payload by endpoint]
     #[arg(long, value_enum)]
     pub(super) unit: Option<UnitArg>,
 }

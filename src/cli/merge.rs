@@ -13,30 +13,36 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope merge sink1.ibp sink2.ibp -o job.ibp
+  ibscope merge part-*.ibp --clocks clocks.csv -o job.ibp";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Merge {
     /// Profiles that `analyze --partial` or `merge` wrote
     #[arg(required = true, value_name = "PROFILE")]
     pub(super) profiles: Vec<PathBuf>,
-    /// Write the profile of all to this folder, usually NAME.ibp; a profile that is there is replaced
+    /// Write the merged profile to this folder, usually NAME.ibp; replaces an existing profile
     #[arg(short, long, value_name = "PROFILE")]
     pub(super) output: PathBuf,
-    /// Where clocks differ: write them to this file, for `analyze --clocks`
+    /// Write differing clocks to this file, for `analyze --clocks`
     #[arg(long, value_name = "FILE")]
     pub(super) clocks: Option<PathBuf>,
-    /// Names of endpoints, beside those that the profiles have: csv `endpoint,name`
+    /// Read more names of endpoints: csv `endpoint,name`
     #[arg(long, value_name = "FILE")]
     pub(super) hosts: Option<PathBuf>,
-    /// Ranks of endpoints, instead of those learnt from the traffic: csv `rank,endpoint[,qpn]`
+    /// Read the ranks of endpoints, instead of inferring them: csv `rank,endpoint[,qpn]`
     #[arg(long, value_name = "FILE")]
     pub(super) rankmap: Option<PathBuf>,
-    /// Worker threads [default: one per core]
+    /// Use N worker threads [default: one per core]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = threads)]
     pub(super) threads: usize,
-    /// Exit with code 3 if less than this percentage of the records could be decoded
+    /// Exit with code 3 if fewer than PERCENT of the records are decoded
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(super) min_coverage: f64,
-    /// When to colour the summary
+    /// When to color the summary
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(super) color: Color,
 }

@@ -14,7 +14,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope messages sink.pcap --format csv
+  ibscope messages sink.pcap --from 1.5 --to 1.6 --transport
+  ibscope messages sink.pcap --parquet messages.parquet";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Messages {
     /// Captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
     #[arg(required = true, value_name = "CAPTURE")]
@@ -23,13 +30,13 @@ pub(super) struct Messages {
     pub(super) reading: Reading,
     #[command(flatten)]
     pub(super) scope: Scope,
-    /// Also transport messages that belong to no MPI message: one-sided operations, credits, storage ...
+    /// Include transport messages outside MPI messages: one-sided operations, credits, storage
     #[arg(long)]
     pub(super) transport: bool,
-    /// Form of the result; json is one object per line
+    /// Output format; json is one object per line
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
-    /// Write the messages to this file as a Parquet table, and nothing to standard output
+    /// Write the messages to FILE as a Parquet table, instead of standard output
     #[arg(long, value_name = "FILE", conflicts_with = "format")]
     pub(super) parquet: Option<PathBuf>,
     #[command(flatten)]

@@ -32,8 +32,7 @@ mod trace;
 mod watch;
 
 use crate::scratch;
-use clap::{CommandFactory as _, Parser as _};
-use command::{Cli, Command};
+use command::{Command, command_line};
 use common::output;
 use common::usage::UsageError;
 use std::panic;
@@ -46,7 +45,7 @@ pub fn main() -> ExitCode {
     if let Err(error) = scratch::signals::fail_beyond_limit() {
         output::say(&format!("ibscope: SIGXFSZ cannot be handled: {error}"));
     }
-    let cli = Cli::parse();
+    let cli = command::parse();
     let result = match &cli.command {
         Command::Analyze(args) => analyze::run(args),
         Command::Anonymize(args) => anonymize::run(args),
@@ -72,8 +71,8 @@ pub fn main() -> ExitCode {
         Command::SlurmMerge(args) => slurm::merge::run(args),
         Command::Capture(command) => capture::run(command),
         Command::Hook(command) => hook::run(command),
-        Command::Completions(args) => manual::completions(args, Cli::command()),
-        Command::Manual(args) => manual::manual(args, Cli::command()),
+        Command::Completions(args) => manual::completions(args, command_line()),
+        Command::Manual(args) => manual::manual(args, command_line()),
     };
     match result {
         Ok(code) => code,

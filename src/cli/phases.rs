@@ -14,17 +14,23 @@ use crate::render::{figure, phases};
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope phases job.ibp
+  ibscope phases job.ibp --by rank --window 50ms --svg phases.svg";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Phases {
     #[command(flatten)]
     pub(super) source: Source,
-    /// What patterns and matrices are of [default: ranks, or endpoints where most of the traffic has none]
+    /// Find phases by rank or by endpoint [default: rank, or endpoint if most of the traffic has no ranks]
     #[arg(long, value_enum)]
     pub(super) by: Option<ByArg>,
-    /// Width of the windows that are compared: phases begin at least so far apart [default: a round width that makes at most 64 of them]
+    /// Shortest phase: width of the windows that are compared [default: at most 64 windows]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) window: Option<i64>,
-    /// What csv holds; json holds everything
+    /// Table that csv has; json has all
     #[arg(long, value_enum, default_value_t = PhasesView::Phases)]
     pub(super) view: PhasesView,
     #[command(flatten)]

@@ -8,7 +8,14 @@ use crate::render::ranks;
 use clap::Args;
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope ranks job.ibp
+  ibscope ranks job.ibp --format csv > ranks.csv
+  ibscope matrix sink.pcap --by rank --rankmap ranks.csv";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Ranks {
     #[command(flatten)]
     pub(super) source: Source,

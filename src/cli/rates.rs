@@ -13,21 +13,28 @@ use crate::render::{self, figure};
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope rates job.ibp
+  ibscope rates job.ibp --by rank --window 50ms
+  ibscope rates job.ibp --view sizes --format csv";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Rates {
     #[command(flatten)]
     pub(super) source: Source,
-    /// Keep pairs of these apart [default: all together]
+    /// Show each pair of endpoints or ranks separately [default: all together]
     #[arg(long, value_enum)]
     pub(super) by: Option<ByArg>,
     /// Width of the bins; those of a profile are shared out where it is no multiple of theirs [default: 10ms, or the profile's, or
     /// wider where they would be more than a million]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
-    /// What csv holds; json holds everything
+    /// Table that csv has; json has all
     #[arg(long, value_enum, default_value_t = RatesView::Bins)]
     pub(super) view: RatesView,
-    /// Length of the window whose highest rate is the peak [default: 100ms, or all where that is shorter]
+    /// Length of the window of the peak rate [default: 100ms, or the whole time if shorter]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) window: Option<i64>,
     #[command(flatten)]

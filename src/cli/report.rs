@@ -16,22 +16,28 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope report job.ibp -o report.html
+  ibscope report before.ibp --compare after.ibp -o report.html";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Report {
-    /// One profile (NAME.ibp), or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+    /// One profile (NAME.ibp) or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
     #[arg(required = true, value_name = "PROFILE|CAPTURE")]
     inputs: Vec<PathBuf>,
     #[command(flatten)]
     reading: Reading,
     #[command(flatten)]
     scope: Scope,
-    /// Write the page to this file
+    /// Write the page to FILE
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Show another run beside it: its profile
+    /// Add a comparison with the profile of another run
     #[arg(long, value_name = "OTHER.ibp")]
     compare: Option<PathBuf>,
-    /// Show a trace of the application beside it: an OTF2 archive (traces.otf2), or a table `src,dst,messages,bytes`
+    /// Add the cross-check with a trace: OTF2 archive (traces.otf2) or table `src,dst,messages,bytes`
     #[arg(long, value_name = "TRACE")]
     trace: Option<PathBuf>,
     #[command(flatten)]

@@ -9,11 +9,17 @@ use crate::render::{summary, text};
 use clap::Args;
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope summary job.ibp
+  ibscope summary job.ibp --format json";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Summary {
     #[command(flatten)]
     pub(super) source: Source,
-    /// When to colour
+    /// When to color the output
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(super) color: Color,
 }

@@ -12,22 +12,28 @@ use crate::render::{csv, figure, json, matrix_note, text};
 use clap::Args;
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope timeline job.ibp --bin 100ms
+  ibscope timeline job.ibp --by rank --png timeline.png";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Timeline {
     #[command(flatten)]
     pub(super) source: Source,
     #[command(flatten)]
     pub(super) drawing: Drawing,
-    /// Do not look for MPI messages (captures only): faster, and the MPI columns stay empty
+    /// Skip the detection of MPI messages (captures only): faster, but the MPI columns stay empty
     #[arg(long)]
     pub(super) no_mpi: bool,
-    /// Width of the bins; of a profile, a multiple of its own [default: 10ms, or the profile's]
+    /// Width of the bins; for a profile, a multiple of its own [default: 10ms, or that of the profile]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
-    /// What sender and receiver are
+    /// Show pairs of endpoints or of ranks
     #[arg(long, value_enum, default_value_t = ByArg::Endpoint)]
     pub(super) by: ByArg,
-    /// Which MPI messages count [default: p2p by rank, all by endpoint]
+    /// Count these MPI messages [default: p2p by rank, all by endpoint]
     #[arg(long, value_enum)]
     pub(super) traffic: Option<TrafficArg>,
 }

@@ -12,7 +12,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope trace sink.pcap -o trace.json
+  ibscope trace job.ibp -o rates.json";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Trace {
     /// Captures, for their messages, or one profile (NAME.ibp), for the rates of its timeline
     #[arg(required = true, value_name = "CAPTURE|PROFILE")]
@@ -21,13 +27,13 @@ pub(super) struct Trace {
     pub(super) reading: Reading,
     #[command(flatten)]
     pub(super) scope: Scope,
-    /// Write to this file [default: standard output]
+    /// Write to FILE [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// Write this many events at most, four of them per message; viewers hold some millions
+    /// Write at most N events, four per message; viewers open some millions
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     pub(super) max_events: u64,
-    /// Also transport messages that belong to no MPI message: one-sided operations, credits, storage ...
+    /// Include transport messages outside MPI messages: one-sided operations, credits, storage
     #[arg(long)]
     pub(super) transport: bool,
 }

@@ -22,45 +22,51 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope watch sink.pcap
+  ibscope watch sink.pcap --interval 5s -o job.ibp";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Watch {
-    /// A capture that grows, the folder that a capture rotates through, a FIFO, or `-` for standard input
+    /// Growing capture, folder of a rotating capture, FIFO, or `-` for standard input
     #[arg(value_name = "FILE|FIFO|DIR")]
     pub(super) place: PathBuf,
-    /// How often the screen, or a line without a terminal, is renewed
+    /// Update the screen, or print a line, every DURATION
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = bin_ns)]
     pub(super) interval: i64,
-    /// Read what is there now (of a FIFO, until its writer ends), and print the totals alone
+    /// Read what is there now (a FIFO until its writer ends), and print the totals only
     #[arg(long)]
     pub(super) once: bool,
-    /// Print lines on a terminal too
+    /// Print lines instead of a screen
     #[arg(long, conflicts_with = "once")]
     pub(super) lines: bool,
-    /// At the end, write the profile to this folder, usually NAME.ibp; a profile that is there is replaced
+    /// Write the profile at the end to this folder, usually NAME.ibp; replaces an existing profile
     #[arg(short, long, value_name = "PROFILE")]
     pub(super) output: Option<PathBuf>,
-    /// Width of the profile's bins
+    /// Width of the bins of the profile
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = bin_ns)]
     pub(super) bin: i64,
-    /// Worker threads [default: one per core]
+    /// Use N worker threads [default: one per core]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = threads)]
     pub(super) threads: usize,
-    /// Names of endpoints: csv `endpoint,name`, for example `17,node1`
+    /// Read names of endpoints: csv `endpoint,name`, for example `17,node1`
     #[arg(long, value_name = "FILE")]
     pub(super) hosts: Option<PathBuf>,
-    /// Ranks of endpoints, instead of those learnt from the traffic: csv `rank,endpoint[,qpn]`
+    /// Read the ranks of endpoints, instead of inferring them: csv `rank,endpoint[,qpn]`
     #[arg(long, value_name = "FILE")]
     pub(super) rankmap: Option<PathBuf>,
-    /// Manifest of the run: names of endpoints
+    /// Read the manifest of a captured run: names of endpoints
     #[arg(long, value_name = "FILE")]
     pub(super) manifest: Option<PathBuf>,
-    /// Exit with code 3 if less than this percentage of the records could be decoded
+    /// Exit with code 3 if fewer than PERCENT of the records are decoded
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(super) min_coverage: f64,
-    /// Directed connections that are followed at most
+    /// Track at most N directed connections; count the packets of others in the totals only
     #[arg(long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CONNECTIONS, value_parser = positive)]
     pub(super) max_connections: usize,
-    /// When to colour
+    /// When to color the output
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(super) color: Color,
 }

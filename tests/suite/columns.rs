@@ -2,7 +2,7 @@
 //! and the Parquet tables. Each heading says what it is of; tables below it name columns, in their first cells.
 
 use crate::runs;
-use crate::tools::{ibscope, sample};
+use crate::tools::{ibscope, listed_commands, sample};
 use polars::prelude::{ParquetReader, SerReader as _};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -239,13 +239,8 @@ fn columns(table: &Path) -> Names {
 
 /// Commands that can write csv, as the help says.
 fn commands_with_csv() -> Vec<String> {
-    let help = ibscope(["--help"]).stdout;
-    let list = help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("commands");
-    let names = list.lines().filter_map(|line| line.strip_prefix("  ")).filter_map(|line| line.split(' ').next());
-    names
-        .filter(|name| !name.is_empty() && values(name, "--format").iter().any(|value| value == "csv"))
-        .map(str::to_owned)
-        .collect()
+    let names = listed_commands(&ibscope(["--help"]).stdout);
+    names.into_iter().filter(|name| values(name, "--format").iter().any(|value| value == "csv")).collect()
 }
 
 /// The values that an option may have, as the help says.

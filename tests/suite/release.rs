@@ -2,7 +2,7 @@
 //! `make release-check` has what takes long.
 
 use crate::python::run;
-use crate::tools::ibscope;
+use crate::tools::{ibscope, listed_commands};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -45,13 +45,9 @@ fn no_dependency_wants_a_newer_rust() {
 /// Commands, and those below them, as the help lists them.
 fn commands(above: &[&str]) -> Vec<String> {
     let help = ibscope(above.iter().chain(&["--help"])).stdout;
-    let Some(list) = help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()) else {
-        return Vec::new();
-    };
-    let names = list.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let mut found = Vec::new();
-    for name in names.filter(|name| !name.is_empty() && *name != "help") {
-        let words = [above, &[name]].concat();
+    for name in listed_commands(&help).iter().filter(|name| *name != "help") {
+        let words = [above, &[name.as_str()]].concat();
         found.push(words.join("-"));
         found.extend(commands(&words));
     }

@@ -60,7 +60,7 @@ pub(in crate::cli) enum TrafficArg {
     Collective,
     /// Point-to-point and collective
     All,
-    /// One-sided operations: WRITE and READ payload between processes of a job; no part of the others, nor of `all`
+    /// One-sided operations: payload of WRITEs and READs between processes of a job; not part of `all`
     OneSided,
 }
 
@@ -77,7 +77,7 @@ impl From<TrafficArg> for Selection {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum UnitArg {
-    /// Messages: of MPI by rank, of the transport by endpoint
+    /// Messages: MPI messages by rank, transport messages by endpoint
     Messages,
     /// MPI payload
     MpiBytes,

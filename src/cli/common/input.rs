@@ -89,7 +89,7 @@ pub(in crate::cli) fn options_of(
 pub(in crate::cli) struct Needs {
     /// MPI messages are not looked for.
     pub(in crate::cli) no_mpi: bool,
-    /// Width of the timeline's bins; `None` where no timeline is needed.
+    /// Width of the timeline bins; `None` where no timeline is needed.
     pub(in crate::cli) bin_ns: Option<i64>,
     /// What goes wrong is followed, and check sums are verified.
     pub(in crate::cli) health: bool,

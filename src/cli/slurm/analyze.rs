@@ -11,30 +11,36 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope slurm-analyze /captures/4711 -o job.ibp --submit
+  ibscope slurm-analyze --manifest manifest.json -o job.ibp --sbatch=--partition=ib";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct SlurmAnalyze {
-    /// Captures, and folders whose captures are meant
+    /// Captures, or folders of captures
     #[arg(required_unless_present = "manifest", value_name = "CAPTURE|FOLDER")]
     captures: Vec<PathBuf>,
-    /// Manifest of a run: its captures are meant, and each task is given it
+    /// Analyze the captures of this manifest, and pass it to each task
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// The profile to come, usually NAME.ibp; what the jobs need and leave is in NAME.ibp.slurm
+    /// Write the profile to this folder, usually NAME.ibp; scripts and partial profiles go to NAME.ibp.slurm
     #[arg(short, long, value_name = "PROFILE")]
     output: PathBuf,
-    /// Submit the jobs [default: write them, and show the commands that submit them]
+    /// Submit the jobs [default: write the scripts, and show the commands that submit them]
     #[arg(long)]
     submit: bool,
-    /// Merge what is there where parts lack, and say so in the profile
+    /// Merge the available partial profiles if some are missing, and note this in the profile
     #[arg(long)]
     allow_missing: bool,
-    /// Tasks that run at a time, at most
+    /// Run at most N tasks at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     at_once: Option<u32>,
-    /// An option of sbatch for both jobs, for example --sbatch=--partition=ib; may be given several times
+    /// Pass an option to sbatch for both jobs, for example --sbatch=--partition=ib; repeatable
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     sbatch: Vec<String>,
-    /// Options of `analyze` for each part, for example -- --bin 1ms --hosts hosts.csv
+    /// Options of `analyze` for each capture, for example -- --bin 1ms --hosts hosts.csv
     #[arg(last = true, value_name = "OPTIONS")]
     options: Vec<String>,
 }

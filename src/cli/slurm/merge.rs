@@ -17,7 +17,7 @@ pub(in crate::cli) struct SlurmMerge {
     /// Folder of the plan
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Merge what is there where parts lack, and say so in the profile
+    /// Merge the available partial profiles if some are missing, and note this in the profile
     #[arg(long)]
     allow_missing: bool,
 }
