@@ -225,6 +225,9 @@ pub(crate) fn in_parallel<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync)
 /// The names of the commands that a help lists.
 pub(crate) fn listed_commands(help: &str) -> Vec<String> {
     let lists = help.split("\nOptions:").next().unwrap_or_default();
-    let lines = lists.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
-    lines.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+    let lines = lists.lines().filter_map(|line| line.strip_prefix("  "));
+    let first_words = lines.filter_map(|line| line.split(' ').next());
+    // Arguments stand in angle brackets, and continued lines are further in.
+    let is_name = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
+    first_words.filter(is_name).map(str::to_owned).collect()
 }
