@@ -1,21 +1,21 @@
-//! ibscope: captured InfiniBand and RoCE traffic of MPI jobs -> who sent how much to whom, and when.
+//! ibscope analyzes captured InfiniBand and RoCE traffic of MPI jobs: who sent how much to whom, and when.
 //!
-//! The way of the data, stage by stage (each a module that knows none of the others, see ARCHITECTURE.md):
+//! A capture passes these stages. Each is a module; the table in ARCHITECTURE.md lists which
+//! modules a stage may import.
 //!
-//! 1. [`input`] opens paths, `-` and FIFOs, decompresses, and cuts the bytes into batches at record ends.
-//! 2. [`decode`] turns a batch into 32-byte packet records ([`model::PacketRecord`]). [`align`] holds the clocks of several inputs against each
-//!    other beforehand.
-//! 3. [`flow`] follows sequence numbers and messages per connection.
-//! 4. [`reduce`] sums up per connection and bin of time, and settles mirror copies and inputs at the end.
-//! 5. [`ranks`] says which MPI library and which rank is behind a connection.
-//! 6. [`profile`] writes and reads the result, a folder of JSON and Parquet.
-//! 7. [`analysis`] computes the numbers that outputs show from a profile, and [`render`] writes and draws them.
+//! 1. [`input`] opens paths, `-` and FIFOs, decompresses them, and splits the bytes into batches at record ends.
+//! 2. [`align`] compares the clocks of several inputs before the rest runs.
+//! 3. [`decode`] turns a batch into packet records of 32 bytes ([`model::PacketRecord`]).
+//! 4. [`flow`] tracks sequence numbers and messages per connection.
+//! 5. [`reduce`] adds up per connection and time bin, and removes mirror copies at the end.
+//! 6. [`ranks`] identifies the MPI library, the job and the rank of each connection.
+//! 7. [`profile`] writes and reads the result, a folder with JSON and Parquet.
+//! 8. [`analysis`] computes the numbers that outputs show, and [`render`] writes and draws them.
 //!
-//! [`scratch`] is where results are written until they are whole.
+//! Beside these stages, [`crosscheck`] compares a profile with a trace of the application,
+//! [`anonymize`] writes captures that can be shared, and [`scratch`] puts results in place when they are whole.
 //!
-//! [`anonymize`] stands beside this: it writes a capture that others may see.
-//!
-//! [`pipeline`] wires them together and is where a program that uses the library starts:
+//! [`pipeline`] connects the stages. A program that uses this library starts there:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), ibscope::pipeline::Error> {

@@ -22,9 +22,9 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Subcommand)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) enum Hook {
-    /// Start the capture of the job that is about to start; for PrologSlurmctld or Prolog
+    /// Start the capture of the job that is about to start; for `PrologSlurmctld` or Prolog
     Prolog(OfSlurm),
-    /// Stop the capture of the job that has ended; for EpilogSlurmctld or Epilog
+    /// Stop the capture of the job that has ended; for `EpilogSlurmctld` or Epilog
     Epilog(OfSlurm),
     /// Show the scripts and the lines of slurm.conf for the hooks, and check the installation
     Install(Install),

@@ -62,7 +62,7 @@ pub(super) struct Latency {
     /// View of the result and of the figures
     #[arg(long, value_enum, default_value_t = View::Histogram)]
     pub(super) view: View,
-    /// Show this interval only [default: all; in figures acknowledged, or else last_response]
+    /// Show this interval only [default: all; in figures acknowledged, or else `last_response`]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(INTERVALS))]
     pub(super) interval: Option<String>,
     /// Width of the time bins (timeline, surface); for a profile, a multiple of its own [default: 10ms, or that of the profile]

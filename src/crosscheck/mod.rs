@@ -113,7 +113,7 @@ pub struct Traffic {
 pub enum CrosscheckError {
     /// The profile has nothing to compare.
     #[error(
-        "the profile has no table of messages by communicator and tag, which `analyze` writes since version 0.2: analyse the captures again, or give them \
+        "the profile has no table of messages by communicator and tag, because an older program wrote it: analyze the captures again, or name them \
          instead of the profile"
     )]
     NoStreams,

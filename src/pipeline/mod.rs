@@ -54,12 +54,11 @@ use std::sync::atomic::AtomicBool;
 /// Width of the timeline's bins unless another is asked for: 10 ms.
 pub const DEFAULT_BIN_NS: i64 = 10_000_000;
 
-/// Cells of the timeline (connection x bin x kind) that are kept before its bins are made twice as wide: some 60 MB. A quarter as many are kept
-/// of the latencies over time (connection x bin x kind x bucket), which are smaller: 16 bytes each.
+/// Cells of the timeline (connection x bin x kind, 48 bytes each: 24 MiB) before its bins become twice as wide. The latency
+/// time series keep a quarter as many cells (connection x bin x kind x bucket, 16 bytes each).
 pub const DEFAULT_MAX_CELLS: usize = 1 << 19;
 
-/// Directed connections of an input that are followed: some GiB where there are so many. Each of the 32 parts of an input may have its
-/// share.
+/// Directed connections that are tracked per input. That many take some GiB.
 pub const DEFAULT_MAX_CONNECTIONS: usize = 1 << 20;
 
 /// What to analyse and how.
