@@ -186,13 +186,18 @@ impl Tracker {
             loss.at_least += reads + unanswered;
             loss.at_most += begun.max(answered.min(1)) + 2 * unanswered;
         }
-        for &(start, end) in health.data.iter().flat_map(|data| &data.asked) {
-            let (start, end) = (start.max(from), end.min(limit));
+        for &(start, asked_end) in health.data.iter().flat_map(|data| &data.asked) {
+            let (start, end) = (start.max(from), asked_end.min(limit));
             if start < end {
                 let missing = (end - start).cast_unsigned() - overlap(&responses, start, end);
                 loss.responses += missing;
                 loss.at_least += missing;
                 loss.at_most += missing;
+            }
+            // What is not compared now never is: it may have been answered, and not all of it.
+            let (start, end) = (start.max(limit), asked_end.min(upto));
+            if answer.is_some() && upto < i64::MAX && start < end {
+                loss.at_most += (end - start).cast_unsigned() - overlap(&responses, start, end);
             }
         }
         if loss != Loss::default() {

@@ -18,7 +18,8 @@ use ibscope_parsers::ib::{Aeth, AethKind, NakCode};
 const RECENT: usize = 32;
 /// Times that are remembered for longer, one per [`RECENT`] packets.
 const SPARSE: usize = 32;
-/// Requests for data that wait to be held against the responses; `completeness` is asked to do so before.
+/// Requests for data that wait to be compared with the responses: from then on `completeness` compares what it can. A queue pair has 16 under
+/// way at most.
 const MAX_ASKED: usize = 128;
 /// READ requests whose number of responses is not known yet. Of further ones it stays unknown, so responses that no request
 /// asks for prove no lost request.

@@ -61,7 +61,11 @@ static void note_open(const char *what, int fd)
     note(what, path, NULL);
 }
 
-static void change(void)
+/* A moment for who handles a signal: a thread that a busy machine may run late, and that waits for whoever renames or removes. */
+#define WHILE_WRITING_US 2000000
+#define WHILE_RENAMING_US 10000
+
+static void change(useconds_t wait_us)
 {
     const char *at = getenv("FAULT_WRITE"), *other = getenv("FAULT_SIGNAL");
     if (!at || ++changes != atol(at))
@@ -70,8 +74,7 @@ static void change(void)
         kill(getpid(), SIGKILL);
     raise(atoi(other));
     raise(atoi(other));
-    /* A moment for who handles it. */
-    usleep(10000);
+    usleep(wait_us);
 }
 
 /* What a read of the input at this offset may be long; -1 where it fails. */
@@ -132,10 +135,10 @@ ssize_t write(int fd, const void *buffer, size_t length)
         note_open("write", fd);
         if (at && changes + 1 == atol(at)) {
             ssize_t half = next(fd, buffer, length / 2);
-            change();
+            change(WHILE_WRITING_US);
             return half;
         }
-        change();
+        change(WHILE_WRITING_US);
     }
     return next(fd, buffer, length);
 }
@@ -144,7 +147,7 @@ int rename(const char *from, const char *to)
 {
     int (*next)(const char *, const char *) = (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
     note("rename", from, to);
-    change();
+    change(WHILE_RENAMING_US);
     return next(from, to);
 }
 
@@ -152,7 +155,7 @@ int mkdir(const char *path, mode_t mode)
 {
     int (*next)(const char *, mode_t) = (int (*)(const char *, mode_t))dlsym(RTLD_NEXT, "mkdir");
     note("mkdir", path, NULL);
-    change();
+    change(WHILE_RENAMING_US);
     return next(path, mode);
 }
 
@@ -160,7 +163,7 @@ int unlinkat(int at, const char *path, int flags)
 {
     int (*next)(int, const char *, int) = (int (*)(int, const char *, int))dlsym(RTLD_NEXT, "unlinkat");
     note("unlink", path, NULL);
-    change();
+    change(WHILE_RENAMING_US);
     return next(at, path, flags);
 }
 
